@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from . import _core, _datatype
@@ -23,13 +25,29 @@ class Calls(_core.Core):
             self._refuse(operation)
             raise
 
+    @contextmanager
+    def _checking(self, operation: str) -> Iterator[None]:
+        """Where arguments are looked at that neither `_places` nor the compiled part checks."""
+        try:
+            yield
+        except BaseException:
+            self._refuse(operation)
+            raise
+
     def _at(self, root: int, operation: str) -> bool:
         """Whether this rank is the root, which is checked."""
-        if not 0 <= root < self.size:
-            self._refuse(operation)
-            text = f"{operation}: root {root} is not one of {self.size} ranks, which count from 0"
-            raise InvalidArgument(text, operation=operation, fatal=False, root=root)
+        with self._checking(operation):
+            if not 0 <= operator.index(root) < self.size:
+                text = f"{operation}: root {root} is not one of {self.size} ranks, which count from 0"
+                raise InvalidArgument(text, operation=operation, fatal=False, root=root)
         return self.rank == root
+
+    def _code(self, op: Op, operation: str) -> int | None:
+        """The number of an operation of the library; None: it is an own one."""
+        if isinstance(op, Op):
+            return op.code
+        with self._checking(operation):
+            raise TypeError(f"{operation}: an operation such as SUM, or of Op.Create, is needed, not {op!r}")
 
 
 def of_items(place: Place) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from ._reductions import Reductions
 from ._region import Region, described
+
+
+MOST = 1 << 63
+"""What a color, and a key, is less than."""
 
 
 class Communicator(Reductions):
@@ -36,11 +41,8 @@ class Communicator(Reductions):
 
         The memory is allocated before this returns: too little is `AllocationFailed`, on every rank.
         """
-        try:
+        with self._checking("region"):
             whole, kind, size = described(shape, dtype)
-        except BaseException:
-            self._refuse("region")
-            raise
         rows = range(whole[0] if self.rank == 0 else 0)
         return Region(self._region(size), whole, kind, rows)
 
@@ -48,7 +50,15 @@ class Communicator(Reductions):
 
     def split(self, color: int, key: int = 0) -> Communicator:
         """A communicator of the ranks that pass the same `color`, ordered by `key`, then by rank."""
-        return type(self)(self._split(color, key))
+        return type(self)(self._split(*self._ordered(color, key)))
+
+    def _ordered(self, color: int, key: int) -> tuple[int, int]:
+        """Of a split, checked."""
+        with self._checking("split"):
+            color, key = operator.index(color), operator.index(key)
+            if not (0 <= color < MOST and 0 <= key < MOST):
+                raise ValueError(f"color {color} and key {key}: both are at least 0 and less than 2^63")
+        return color, key
 
     def __enter__(self) -> Communicator:
         return self

@@ -13,7 +13,7 @@ class Movements(Calls):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """`buf` of rank `root` to all others, of the same length and type on all ranks. The root's may be read-only."""
-        if 0 <= root < self.size and type(buf) is not tuple and type(buf) is not list and buf is not IN_PLACE:
+        if type(root) is int and 0 <= root < self.size and type(buf) is not tuple and type(buf) is not list and buf is not IN_PLACE:
             return self._bcast(buf, root)
         is_root = self._at(root, "broadcast")
         (place,) = self._places("broadcast", (buf, None))
@@ -38,7 +38,10 @@ class Movements(Calls):
         The counts are the same on all ranks. They can be in `recvbuf=[data, counts, displs, datatype]` too. Without displacements
         the blocks follow each other.
         """
-        recvbuf = with_counts(recvbuf, counts, displs)
+        with self._checking("allgatherv"):
+            recvbuf = with_counts(recvbuf, counts, displs)
+            if recvbuf is None or recvbuf is IN_PLACE:
+                raise TypeError("every rank needs a receive buffer")
         send, recv = self._places("allgatherv", (sendbuf, None), (vector(recvbuf), self.size))
         if isinstance(recv, Place) and recv.datatype.is_plain:
             buffer, table = (recv.memory, recv.datatype.format, recv.datatype.width), (recv.counts, recv.displs)
@@ -80,6 +83,9 @@ class Movements(Calls):
         """
         send, recv = self._places("alltoallv", (vector(sendbuf), self.size), (vector(recvbuf), self.size))
         if send is None:
+            with self._checking("alltoallv"):
+                if recv is None:
+                    raise TypeError("in place every rank needs a receive buffer")
             now = Place([recv.memory, recv.counts, recv.displs, recv.datatype], self.size)
             send = Place([bytearray(now.whole()[0]), now.table()[0], None, of_items(now)], self.size)
         self._exchange(send, recv)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import _core
 from ._calls import arg, finish, folded, length
 from ._message import Place
 from ._objects import Objects
@@ -17,35 +18,39 @@ class Reductions(Objects):
     def _allreduce_described(self, sendbuf: Any, recvbuf: Any, op: Op | None) -> None:
         """An Allreduce that takes more than plain buffers and an operation of the library."""
         op = SUM if op is None else op
+        code = self._code(op, "allreduce")
         send, recv = self._places("allreduce", (sendbuf, None), (recvbuf, None))
-        if op.code is None:
-            return self._own(op, "allreduce", send, recv, lambda all: folded(op, all, recv))
-        self._allreduce(arg(send), arg(recv), op.code)
+        if code is None:
+            return self._own(op, send, recv, lambda all: folded(op, all, recv))
+        self._allreduce(arg(send), arg(recv), code)
         finish(recv)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
         """The same into `recvbuf` of rank `root` only; elsewhere it is ignored, and may be None."""
         is_root = self._at(root, "reduce")
+        code = self._code(op, "reduce")
         send, recv = self._places("reduce", (sendbuf, None), (recvbuf if is_root else None, None))
-        if op.code is None:
-            return self._own(op, "reduce", send, recv, lambda all: folded(op, all, recv) if is_root else None)
-        self._reduce(arg(send), arg(recv), op.code, root)
+        if code is None:
+            return self._own(op, send, recv, lambda all: folded(op, all, recv) if is_root else None)
+        self._reduce(arg(send), arg(recv), code, root)
         finish(recv)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combines those of ranks 0 to this one."""
+        code = self._code(op, "scan")
         send, recv = self._places("scan", (sendbuf, None), (recvbuf, None))
-        if op.code is None:
-            return self._own(op, "scan", send, recv, lambda all: folded(op, all[: self.rank + 1], recv))
-        self._scan(arg(send), arg(recv), op.code)
+        if code is None:
+            return self._own(op, send, recv, lambda all: folded(op, all[: self.rank + 1], recv))
+        self._scan(arg(send), arg(recv), code)
         finish(recv)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combines those of the ranks before this one. On rank 0 `recvbuf` does not change."""
+        code = self._code(op, "exscan")
         send, recv = self._places("exscan", (sendbuf, None), (recvbuf, None))
-        if op.code is None:
-            return self._own(op, "exscan", send, recv, lambda all: folded(op, all[: self.rank], recv))
-        self._exscan(arg(send), arg(recv), op.code)
+        if code is None:
+            return self._own(op, send, recv, lambda all: folded(op, all[: self.rank], recv))
+        self._exscan(arg(send), arg(recv), code)
         finish(recv)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
@@ -53,10 +58,9 @@ class Reductions(Objects):
 
         `sendbuf=IN_PLACE`: `recvbuf` has all blocks, and the result at its beginning.
         """
+        code = self._known(op, "reduce_scatter_block")
         send, recv = self._places("reduce_scatter_block", (sendbuf, None), (recvbuf, None))
-        if op.code is None:
-            raise NotImplementedError("Reduce_scatter_block with an own operation: use Allreduce")
-        self._reduce_scatter_block(arg(send), arg(recv), op.code)
+        self._reduce_scatter_block(arg(send), arg(recv), code)
         finish(recv)
 
     def Reduce_scatter(
@@ -66,22 +70,26 @@ class Reductions(Objects):
 
         Without them the ranks tell each other the lengths of `recvbuf`.
         """
+        code = self._known(op, "reduce_scatter")
         send, recv = self._places("reduce_scatter", (sendbuf, None), (recvbuf, None))
-        if op.code is None:
-            raise NotImplementedError("Reduce_scatter with an own operation: use Allreduce")
-        if recvcounts is None:
-            recvcounts = self.allgather(length(recv))
-        self._reduce_scatter(arg(send), arg(recv), list(recvcounts), op.code)
+        with self._checking("reduce_scatter"):
+            counts, own = None if recvcounts is None else list(recvcounts), length(recv)
+        self._reduce_scatter(arg(send), arg(recv), self.allgather(own) if counts is None else counts, code)
         finish(recv)
 
-    def _own(self, op: Op, operation: str, send: Any, recv: Any, fold: Callable[[list[bytearray]], None]) -> None:
+    def _known(self, op: Op, operation: str) -> int:
+        """The number of an operation where an own one cannot be."""
+        code = self._code(op, operation)
+        if code is None:
+            with self._checking(operation):
+                raise NotImplementedError(f"{operation} with an own operation: use Allreduce")
+        return code
+
+    def _own(self, op: Op, send: Any, recv: Any, fold: Callable[[list[bytearray]], None]) -> None:
         """A reduction of buffers by an operation in Python: every rank gets all contributions."""
-        try:
+        with self._checking("allgather_vec"):
             if op.function is None:
                 raise ValueError("OP_NULL does not combine anything")
             source = recv if send is None else send
-            data = bytes(source.whole()[0]) if isinstance(source, Place) else bytes(memoryview(source).cast("B"))
-        except BaseException:
-            self._refuse("allgather_vec")
-            raise
+            data = bytes(source.whole()[0] if isinstance(source, Place) else _core.Flat(source))
         fold([bytearray(each) for each in self._allgather_bytes(data)])

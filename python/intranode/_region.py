@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,4 +119,7 @@ def described(shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], 
     kind = numpy.dtype(dtype) if numpy is not None else str(dtype)
     if numpy is not None and kind.hasobject:
         raise TypeError("an array of Python objects cannot be shared: its elements are addresses of this process")
-    return whole, kind, math.prod(whole) * itemsize(kind)
+    size = math.prod(whole) * itemsize(kind)
+    if size > sys.maxsize:
+        raise ValueError(f"an array of {size} bytes is more than this machine can address")
+    return whole, kind, size

@@ -33,6 +33,14 @@ impl Core {
         self.joined.get().for_call(py)
     }
 
+    /// Refuses a call because of `error`, and returns that, or why this rank cannot call.
+    fn refused(&self, py: Python<'_>, operation: Operation, error: PyErr) -> PyErr {
+        match self.comm(py) {
+            Ok(comm) => collectives::refuse(py, &comm, operation, error),
+            Err(left) => left,
+        }
+    }
+
     /// Runs a call on buffers. If its arguments are wrong this rank refuses it, so that the others do not wait.
     fn call<B: Data>(
         &self,
@@ -45,6 +53,13 @@ impl Core {
         let arguments = arguments().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
         collectives::run(py, &comm, arguments.bytes(), |comm| call(comm, &arguments))
     }
+}
+
+/// What a call is given as its root.
+#[derive(FromPyObject)]
+enum Root<'py> {
+    Rank(usize),
+    Wrong(Bound<'py, PyAny>),
 }
 
 type Buffer<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
@@ -119,7 +134,8 @@ impl Core {
         op: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
-        match plain::reduction(sendbuf, recvbuf, op)? {
+        let plain = plain::reduction(sendbuf, recvbuf, op);
+        match plain.map_err(|error| slf.get().refused(py, Operation::Allreduce, error))? {
             Some((send, op)) => slf.get()._allreduce(py, send, recvbuf, op),
             None => slf.call_method1(intern!(py, "_allreduce_described"), (sendbuf, recvbuf, op)).map(drop),
         }
@@ -339,12 +355,18 @@ impl Core {
         py: Python<'_>,
         send: Buffer<'_, '_>,
         recv: Buffer<'_, '_>,
-        counts: Vec<usize>,
+        counts: &Bound<'_, PyAny>,
         op: u8,
     ) -> PyResult<Begun> {
-        let buffers = || Buffers::any(send, recv)?.combined_by(op);
-        self.start(py, Operation::StartReduceScatter, buffers, |comm, buffers| {
-            started::reduce_scatter(comm, buffers, &counts)
+        let arguments = || {
+            let buffers = Buffers::any(send, recv)?.combined_by(op)?;
+            let counts: Vec<usize> = counts.extract()?;
+            let own = counts.get(self.rank).copied().unwrap_or(0);
+            started::receiving(&buffers, own.saturating_mul(buffers.width))?;
+            Ok((buffers, counts))
+        };
+        self.start(py, Operation::StartReduceScatter, arguments, |comm, (buffers, counts)| {
+            started::reduce_scatter(comm, buffers, counts)
         })
     }
 
@@ -412,16 +434,18 @@ impl Core {
     }
 
     /// `obj` of rank `root`, on every rank; there it is the object itself.
-    #[pyo3(signature = (obj = None, root = 0))]
+    #[pyo3(signature = (obj = None, root = Root::Rank(0)), text_signature = "($self, obj=None, root=0)")]
     fn bcast<'py>(
         slf: &Bound<'py, Self>,
         obj: Option<Bound<'py, PyAny>>,
-        root: isize,
+        root: Root<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let Some(root) = usize::try_from(root).ok().filter(|root| *root < this.size) else {
+        let root = match root {
+            Root::Rank(rank) if rank < this.size => rank,
             // It refuses the call, and raises.
-            return slf.call_method1(intern!(py, "_at"), (root, "broadcast_vec"));
+            Root::Rank(rank) => return slf.call_method1(intern!(py, "_at"), (rank, "broadcast_vec")),
+            Root::Wrong(root) => return slf.call_method1(intern!(py, "_at"), (root, "broadcast_vec")),
         };
         let comm = this.comm(py)?;
         let mut data = Vec::new();
@@ -463,15 +487,15 @@ impl Core {
 
 impl Core {
     /// Starts a call. What was deferred comes later.
-    fn start(
+    fn start<B: Data>(
         &self,
         py: Python<'_>,
         operation: Operation,
-        buffers: impl FnOnce() -> PyResult<Buffers>,
-        start: impl FnOnce(&'static Communicator, &Buffers) -> Result<Box<dyn started::Open>, Error> + Send,
+        arguments: impl FnOnce() -> PyResult<B>,
+        start: impl FnOnce(&'static Communicator, &B) -> Result<Box<dyn started::Open>, Error> + Send,
     ) -> PyResult<Begun> {
         let comm = self.joined.get().comm()?;
-        let buffers = buffers().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
-        Begun::start(py, comm, |comm| start(comm, &buffers))
+        let arguments = arguments().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
+        Begun::start(py, comm, |comm| start(comm, &arguments))
     }
 }

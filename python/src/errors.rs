@@ -128,7 +128,7 @@ fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 
 /// The operation of this name: the methods of `Core` and the calls of the library that they stand for.
 pub(crate) fn operation(name: &str) -> Operation {
-    const ALL: [Operation; 32] = [
+    const ALL: [Operation; 33] = [
         Operation::StartBarrier,
         Operation::StartAllreduce,
         Operation::StartBroadcast,
@@ -161,6 +161,7 @@ pub(crate) fn operation(name: &str) -> Operation {
         Operation::Region,
         Operation::Publish,
         Operation::Reclaim,
+        Operation::Split,
     ];
     let is_meant = |operation: &Operation| {
         let own = operation.to_string();

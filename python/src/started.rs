@@ -154,6 +154,16 @@ pub(crate) fn sending(
     }
 }
 
+/// Checks that what is received, of this number of bytes, fits.
+pub(crate) fn receiving(buffers: &Buffers, bytes: usize) -> PyResult<()> {
+    match buffers.recv.as_ref().map(View::bytes) {
+        Some(room) if room < bytes => {
+            Err(PyValueError::new_err(format!("{bytes} bytes are received into a buffer of {room} bytes")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What is sent, or, in place, where it lies.
 fn source(buffers: &Buffers) -> Option<&View> {
     buffers.send.as_ref().or(buffers.recv.as_ref())

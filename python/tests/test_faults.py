@@ -149,3 +149,65 @@ def test_errors_are_pickled_with_their_fields() -> None:
         error = getattr(errors, name)("a text", rank=3, fatal=False)
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.rank, again.fatal) == (type(error), "a text", 3, False)
+
+
+def refusals(comm: Communicator) -> list[tuple[str, str]]:
+    """On rank 0 an argument is wrong, in ways that are found before the compiled part."""
+    from intranode import MPI
+
+    world, size, is_wrong = MPI.COMM_WORLD, comm.size, comm.rank == 0
+    one, many, wide = numpy.ones(1), numpy.ones(size), numpy.ones(size * size)
+    own = MPI.Op.Create(lambda a, b, datatype: None)
+
+    def given(wrong: Any, right: Any) -> Any:
+        return wrong if is_wrong else right
+
+    calls: dict[str, Any] = {
+        "Allreduce: op": lambda: world.Allreduce(many, many.copy(), given(max, MPI.SUM)),
+        "Reduce: op": lambda: world.Reduce(many, many.copy(), given(max, MPI.SUM)),
+        "Scan: op": lambda: world.Scan(many, many.copy(), given(max, MPI.SUM)),
+        "Exscan: op": lambda: world.Exscan(many, many.copy(), given(max, MPI.SUM)),
+        "Reduce: root": lambda: world.Reduce(many, many.copy(), MPI.SUM, given("0", 0)),
+        "Bcast: root": lambda: world.Bcast(many, given("0", 0)),
+        "bcast: root": lambda: world.bcast(1, given("0", 0)),
+        "bcast: negative root": lambda: world.bcast(1, given(-1, 0)),
+        "gather: root": lambda: world.gather(1, given(None, 0)),
+        "Allgatherv: nothing": lambda: world.Allgatherv(many, given(None, [wide, [size] * size])),
+        "Allgatherv: counts": lambda: world.Allgatherv(many, wide, given(3, [size] * size)),
+        "Allgatherv: counts twice": lambda: world.Allgatherv(many, given([wide, [size] * size], wide), [size] * size),
+        "Alltoallv: nothing": lambda: world.Alltoallv(
+            given(MPI.IN_PLACE, [many, [1] * size]), given(None, [many.copy(), [1] * size])
+        ),
+        "Reduce_scatter: buffer": lambda: world.Reduce_scatter(many, given(5, one)),
+        "Reduce_scatter: counts": lambda: world.Reduce_scatter(many, one, given(5, [1] * size)),
+        "Reduce_scatter: op": lambda: world.Reduce_scatter(many, one, [1] * size, given(own, MPI.SUM)),
+        "split": lambda: comm.split(given(-1, 0)),
+        "region": lambda: comm.region(given(1 << 70, 4)),
+        "Ibcast: buffer": lambda: world.Ibcast(given(5, many)).Wait(),
+        "Iallreduce: op": lambda: world.Iallreduce(many, many.copy(), given(max, MPI.SUM)).Wait(),
+        "Iallreduce: length": lambda: world.Iallreduce(many, given(one, many.copy())).Wait(),
+        "Ireduce_scatter: counts": lambda: world.Ireduce_scatter(many, one, given([-1] * size, [1] * size)).Wait(),
+        "Ireduce_scatter: length": lambda: world.Ireduce_scatter(many, given(one[:0], one), [1] * size).Wait(),
+        "Ireduce_scatter: type": lambda: world.Ireduce_scatter(many, given(numpy.ones(1, "i8"), one), [1] * size).Wait(),
+        "Ireduce_scatter_block: buffer": lambda: world.Ireduce_scatter_block(given(5, many), one).Wait(),
+        "Iallgather: buffer": lambda: world.Iallgather(given(5, many), wide).Wait(),
+        "Iallgatherv: nothing": lambda: world.Iallgatherv(many, given(None, [wide, [size] * size])).Wait(),
+        "Ialltoall: buffer": lambda: world.Ialltoall(given(5, many), many.copy()).Wait(),
+        "Ialltoall: type": lambda: world.Ialltoall(many, given(numpy.ones(size, "i8"), many.copy())).Wait(),
+        "Ialltoallv: nothing": lambda: world.Ialltoallv([many, [1] * size], given(None, [many.copy(), [1] * size])).Wait(),
+        "Igather: buffer": lambda: world.Igather(given(5, many), wide).Wait(),
+        "Iscatter: buffer": lambda: world.Iscatter(given(5, many), one).Wait(),
+        "Iscatter: type": lambda: world.Iscatter(many, given(numpy.ones(1, "i8"), one)).Wait(),
+    }
+    seen = []
+    for name, call in calls.items():
+        error = _fails(call)
+        seen.append((name, "Refused" if type(error) is intranode.Refused else "own"))
+        comm.Barrier()
+    return seen
+
+
+def test_every_wrong_argument_is_refused_on_all_ranks() -> None:
+    own, other = run("test_faults:refusals", 2)
+    assert [each for each in own if each[1] != "own"] == [] and len(own) == 33
+    assert [each for each in other if each[1] != "Refused"] == []

@@ -187,3 +187,28 @@ def test_datatypes_begin_where_their_first_item_does() -> None:
         ((0, 0), [], 0),
         ((-8, 16), [0.0, 2.0], 2),
     ]
+
+
+def parts(comm: Communicator) -> tuple[int, list[str]]:
+    """Ranks without a color, where the color of others is the number of ranks; and wrong ones."""
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    part = world.Split(comm.size if comm.rank else MPI.UNDEFINED)
+    size = part.allreduce(1) if part else 0
+    raised = []
+    wrongs: list[Any] = [-1, "a", 1 << 70]
+    for wrong in wrongs:
+        try:
+            world.Split(wrong if comm.rank == 1 else 0)
+        except (ValueError, TypeError) as error:
+            raised.append(type(error).__name__)
+    return size, raised
+
+
+def test_a_color_is_that_of_nobody_without_one() -> None:
+    assert run("test_requests:parts", 3) == [
+        (0, ["Refused"] * 3),
+        (2, ["ValueError", "TypeError", "ValueError"]),
+        (2, ["Refused"] * 3),
+    ]

@@ -31,9 +31,13 @@ class Collectives(Messages):
         return self._queue.add(self, steps, number)
 
     def _checked(self, operation: str, sent: int, needed: int) -> None:
-        if sent != needed:
-            self._refuse(operation)
-            raise ValueError(f"{operation}: {sent} bytes are sent where {needed} are received")
+        with self._checking(operation):
+            if sent != needed:
+                raise ValueError(f"{operation}: {sent} bytes are sent where {needed} are received")
+
+    def _bytes_of(self, operation: str, place: Any) -> int:
+        with self._checking(operation):
+            return bytes_of(place)
 
     def Ibarrier(self) -> Collective:
         """Starts a Barrier."""
@@ -48,7 +52,7 @@ class Collectives(Messages):
         is_root = self._at(root, "start_broadcast")
         (place,) = self._places("start_broadcast", (buf, None))
         target = self._target("start_broadcast", None if is_root else place)
-        send, given = arg(place), bytes_of(place)
+        send, given = arg(place), self._bytes_of("start_broadcast", place)
 
         def steps() -> Steps:
             done = yield self._start_bcast(send, None, given, root)
@@ -57,20 +61,25 @@ class Collectives(Messages):
         return self._begin(steps())
 
     def _target(self, operation: str, place: Any) -> Target:
-        try:
+        with self._checking(operation):
             return Target(place)
-        except BaseException:
-            self._refuse(operation)
-            raise
+
+    def _target_of(self, operation: str, send: Any, recv: Any) -> Target:
+        """Of a call that receives as much as it sends."""
+        target = self._target(operation, recv)
+        if send is not None and recv is not None:
+            self._checked(operation, self._bytes_of(operation, send), bytes_of(recv))
+        return target
 
     # Reductions.
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
         """Starts an Allreduce."""
+        code = self._code(op, "start_allreduce")
         send, recv = self._places("start_allreduce", (sendbuf, None), (recvbuf, None))
-        if op.code is None:
+        if code is None:
             return self._folding(send, recv, op, slice(0, self.size))
-        target, code = self._target("start_allreduce", recv), op.code
+        target = self._target_of("start_allreduce", send, recv)
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
@@ -81,12 +90,13 @@ class Collectives(Messages):
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Collective:
         """Starts a Reduce."""
-        operation = "start_reduce" if op.code is not None else "start_allgatherv"
+        code = self._code(op, "start_reduce")
+        operation = "start_reduce" if code is not None else "start_allgatherv"
         is_root = self._at(root, operation)
         send, recv = self._places(operation, (sendbuf, None), (recvbuf if is_root else None, None))
-        if op.code is None:
+        if code is None:
             return self._folding(send, recv, op, slice(0, self.size))
-        target, code = self._target(operation, recv), op.code
+        target = self._target_of(operation, send, recv)
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
@@ -104,12 +114,13 @@ class Collectives(Messages):
         return self._prefix(sendbuf, recvbuf, op, True)
 
     def _prefix(self, sendbuf: Any, recvbuf: Any, op: Op, is_exclusive: bool) -> Collective:
-        if op.code is None:
+        operation = "start_exscan" if is_exclusive else "start_scan"
+        code = self._code(op, operation)
+        if code is None:
             send, recv = self._places("start_allgatherv", (sendbuf, None), (recvbuf, None))
             return self._folding(send, recv, op, slice(0, self.rank + (not is_exclusive)))
-        operation = "start_exscan" if is_exclusive else "start_scan"
         send, recv = self._places(operation, (sendbuf, None), (recvbuf, None))
-        target, code = self._target(operation, recv), op.code
+        target = self._target_of(operation, send, recv)
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
@@ -123,7 +134,7 @@ class Collectives(Messages):
         """Combines the contributions of these ranks here, in their order, by an own operation."""
         target = self._target("start_allgatherv", recv)
         source = arg(recv if send is None else send)
-        own = bytes_of(recv if send is None else send)
+        own = self._bytes_of("start_allgatherv", recv if send is None else send)
 
         def steps() -> Steps:
             done = yield self._start_allgatherv(source, None, [own] * self.size)
@@ -137,7 +148,8 @@ class Collectives(Messages):
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
         """Starts a Reduce_scatter_block."""
         send, recv = self._places("start_reduce_scatter", (sendbuf, None), (recvbuf, None))
-        blocks = length(recv if send is None else send) // self.size
+        with self._checking("start_reduce_scatter"):
+            blocks = length(recv if send is None else send) // self.size
         return self._scattered(send, recv, [blocks] * self.size, op)
 
     def Ireduce_scatter(
@@ -145,20 +157,23 @@ class Collectives(Messages):
     ) -> Collective:
         """Starts a Reduce_scatter."""
         send, recv = self._places("start_reduce_scatter", (sendbuf, None), (recvbuf, None))
-        return self._scattered(send, recv, None if recvcounts is None else list(recvcounts), op)
+        with self._checking("start_reduce_scatter"):
+            counts = None if recvcounts is None else list(recvcounts)
+        return self._scattered(send, recv, counts, op)
 
     def _scattered(self, send: Any, recv: Any, counts: list[int] | None, op: Op) -> Collective:
-        if op.code is None:
-            raise NotImplementedError("a reduction that scatters with an own operation: use Iallreduce")
-        target, code = self._target("start_reduce_scatter", recv), op.code
-        source, own = arg(recv if send is None else send), length(recv)
+        code = self._known(op, "start_reduce_scatter")
+        target = self._target("start_reduce_scatter", recv)
+        source, place = arg(send), arg(recv)
+        with self._checking("start_reduce_scatter"):
+            own = length(recv)
 
         def steps() -> Steps:
             lengths = counts
             if lengths is None:
                 done = yield self._start_allgatherv(array.array("Q", [own]), None, [8] * self.size)
                 lengths = list(memoryview(done).cast("Q"))
-            done = yield self._start_reduce_scatter(source, None, lengths, code)
+            done = yield self._start_reduce_scatter(source, place, lengths, code)
             target.put(done)
 
         return self._begin(steps(), 2 if counts is None else 1)
@@ -168,11 +183,14 @@ class Collectives(Messages):
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Collective:
         """Starts an Allgather."""
         send, recv = self._places("start_allgatherv", (sendbuf, None), (recvbuf, self.size))
-        return self._gathered(send, recv, [bytes_of(recv) // self.size] * self.size)
+        return self._gathered(send, recv, [self._bytes_of("start_allgatherv", recv) // self.size] * self.size)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Collective:
         """Starts an Allgatherv."""
         send, recv = self._places("start_allgatherv", (sendbuf, None), (vector(recvbuf), self.size))
+        with self._checking("start_allgatherv"):
+            if recv is None:
+                raise TypeError("every rank needs a receive buffer")
         return self._gathered(send, recv, recv.lengths())
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
@@ -180,9 +198,10 @@ class Collectives(Messages):
         is_root = self._at(root, "start_gather")
         send, recv = self._places("start_gather", (sendbuf, None), (recvbuf if is_root else None, self.size))
         target = self._target("start_gather", recv)
-        block = bytes_of(recv) // self.size if is_root else bytes_of(send)
+        sent = self._bytes_of("start_gather", send)
+        block = bytes_of(recv) // self.size if is_root else sent
         if send is not None:
-            self._checked("start_gather", bytes_of(send), block)
+            self._checked("start_gather", sent, block)
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
@@ -194,7 +213,7 @@ class Collectives(Messages):
     def _gathered(self, send: Any, recv: Any, lengths: list[int]) -> Collective:
         target = self._target("start_allgatherv", recv)
         if send is not None:
-            self._checked("start_allgatherv", bytes_of(send), lengths[self.rank])
+            self._checked("start_allgatherv", self._bytes_of("start_allgatherv", send), lengths[self.rank])
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
@@ -208,13 +227,13 @@ class Collectives(Messages):
         is_root = self._at(root, "start_scatter")
         send, recv = self._places("start_scatter", (sendbuf if is_root else None, self.size), (recvbuf, None))
         target = self._target("start_scatter", recv)
-        block = bytes_of(send) // self.size if is_root else bytes_of(recv)
+        block = self._bytes_of("start_scatter", send) // self.size if is_root else bytes_of(recv)
         if is_root and recv is not None:
             self._checked("start_scatter", block, bytes_of(recv))
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
-            done = yield self._start_scatter(source, None if is_root else place, block, root)
+            done = yield self._start_scatter(source, place, block, root)
             target.put(done)
 
         return self._begin(steps())
@@ -223,13 +242,12 @@ class Collectives(Messages):
         """Starts an Alltoall."""
         send, recv = self._places("start_alltoall", (sendbuf, self.size), (recvbuf, self.size))
         target = self._target("start_alltoall", recv)
-        whole = recv if send is None else send
-        total = bytes_of(whole)
+        total = self._bytes_of("start_alltoall", recv if send is None else send)
         self._checked("start_alltoall", total, bytes_of(recv))
-        source = arg(whole)
+        source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
-            done = yield self._start_alltoall(source, None, total)
+            done = yield self._start_alltoall(source, place, total)
             target.put(done)
 
         return self._begin(steps())
@@ -238,6 +256,9 @@ class Collectives(Messages):
         """Starts an Alltoallv."""
         operation = "start_alltoallv"
         send, recv = self._places(operation, (vector(sendbuf), self.size), (vector(recvbuf), self.size))
+        with self._checking(operation):
+            if recv is None:
+                raise TypeError("every rank needs the description of a receive buffer")
         lengths = (recv if send is None else send).lengths()
         return self._exchanged(send, (lengths, starts(lengths)), recv, (recv.lengths(), starts(recv.lengths())))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import Self
 
 from .. import _core, errors
-from .._communicator import Communicator
+from .._communicator import MOST, Communicator
 from .constants import COMM_NULL, UNDEFINED
 from .collectives import Collectives
 
@@ -52,9 +53,14 @@ class Intracomm(Collectives):
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """A communicator of the ranks with the same color; `COMM_NULL` with UNDEFINED. Collective."""
-        part = self._split(self.size if color == UNDEFINED else color, key + (1 << 32))
+        # Ranks without a color have one that nobody else can have.
         none: Comm = COMM_NULL
-        return none if color == UNDEFINED else type(self)(part)
+        is_none = color == UNDEFINED
+        with self._checking("split"):
+            key = operator.index(key) + (1 << 32)
+        color, key = self._ordered(0 if is_none else color, key)
+        part = self._split(MOST if is_none else color, key)
+        return none if is_none else type(self)(part)
 
     def Free(self) -> None:
         """Leaves it when all ranks have called this. Collective."""
