@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import struct
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -137,8 +139,6 @@ def _combined(
     function: Callable[..., Any], code: str, width: int, first: memoryview, second: memoryview
 ) -> bytearray:
     """The elements of two buffers, combined. Integers wrap."""
-    import struct
-
     real = code.removeprefix("Z")
     result = bytearray()
     for at in range(0, len(first), width):
@@ -148,12 +148,19 @@ def _combined(
         )
         value = function(a, b)
         if real != code:
-            result += struct.pack(f"2{real}", value.real, value.imag)
+            result += _packed(real, value.real) + _packed(real, value.imag)
         elif isinstance(value, int) and not isinstance(value, bool):
             result += (value % (1 << 8 * width)).to_bytes(width, sys.byteorder)
         else:
-            result += struct.pack(code, value)
+            result += _packed(code, value)
     return result
+
+
+def _packed(code: str, value: Any) -> bytes:
+    try:
+        return struct.pack(code, value)
+    except OverflowError:  # of a number of 4 bytes, which is infinite then
+        return struct.pack(code, math.copysign(math.inf, value))
 
 
 _predefined: dict[str, Op] = {}

@@ -58,6 +58,11 @@ impl Kind {
     }
 }
 
+/// Whether elements of this format are, or have in them, addresses of objects. The names of fields stand between colons.
+fn has_objects(format: &str) -> bool {
+    format.split(':').step_by(2).any(|codes| codes.contains('O'))
+}
+
 /// A contiguous buffer of Python. It is given back when this is dropped.
 pub(crate) struct View {
     /// It may refer to itself.
@@ -124,7 +129,7 @@ impl View {
             None => view.width = usize::try_from(view.raw.itemsize).unwrap_or(1).max(1),
         }
         let format = view.format();
-        if format.contains('O') {
+        if has_objects(&format) {
             let text = "an array of Python objects cannot be sent as a buffer: its elements are addresses; use the methods in \
                         small letters, which pickle";
             return Err(PyTypeError::new_err(text));

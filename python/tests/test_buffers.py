@@ -243,7 +243,7 @@ def arguments(comm: Communicator) -> list[str]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("what", ["reductions", "movements", "vectors", "large", "long", "written"])
+@pytest.mark.parametrize("what", ["reductions", "movements", "vectors", "large", "long", "written", "layouts"])
 def test_results(what: str, size: int) -> None:
     assert run(f"test_buffers:{what}", size) == [None] * size
 
@@ -268,6 +268,27 @@ def test_wrong_arguments_are_refused_on_all_ranks() -> None:
     for text, beginning in zip(own, expected, strict=False):
         assert text.replace('"', "'").startswith(beginning), text
     assert own[12] == "InvalidArgument"
+
+
+def layouts(comm: Communicator) -> None:
+    """Names of fields that look like formats, and an own operation of arrays in Fortran's order."""
+    from intranode import MPI
+
+    prices = numpy.full(3, 1.0 + comm.rank, [("Open", "f8"), ("Object", "i4")])
+    comm.Bcast(prices)
+    assert (prices["Open"] == 1).all()
+    with pytest.raises(TypeError, match="Python objects"):
+        comm.Bcast(numpy.zeros(3, [("x", "O")]))
+
+    def add(a: bytearray, b: bytearray, _: Any) -> None:
+        numpy.frombuffer(b, "f8")[:] += numpy.frombuffer(a, "f8")
+
+    total = numpy.zeros((2, 3), order="F")
+    MPI.COMM_WORLD.Allreduce(numpy.ones((2, 3), order="F"), total, MPI.Op.Create(add))
+    assert (total == comm.size).all()
+    huge = numpy.full(2, 3e38, "f4")
+    MPI.SUM.Reduce_local(numpy.array([3e38, -3e38], "f4"), huge)
+    assert list(huge) == [numpy.inf, 0]
 
 
 def test_a_buffer_of_ctypes() -> None:
