@@ -142,27 +142,28 @@ impl<S: Shareable> Epochs<S> {
     /// Publishes what the leader has written, if anything.
     fn publish(&self, comm: &Communicator, draft: &mut Draft<S::Carrier>) -> Result<(), CommError> {
         let failed = |error| error::of(FENCE, error);
+        // First what can fail by a mistake of the program: an error then leaves the draft to the next fence.
+        let has = u64::from(!matches!(draft, Draft::Nothing));
+        let mut fences = vec![[0; 2]; comm.size()];
+        comm.allgather(&[[self.number, has]], &mut fences).map_err(failed)?;
+        if let Some(rank) = fences.iter().position(|[number, _]| *number != fences[LEADER][0]) {
+            let message = format!("rank {LEADER} fences one region and rank {rank} another");
+            return Err(error::failed(FENCE, message));
+        }
         if let Draft::Memory(_) = draft
             && let Draft::Memory(region) = mem::replace(draft, Draft::Nothing)
         {
             self.published.push(region.publish().map_err(failed)?);
             return Ok(());
         }
-        let copy = match &*draft {
-            Draft::Copy(values) => Some(values),
-            _ => None,
-        };
-        let mut fences = vec![[0; 2]; comm.size()];
-        comm.allgather(&[[self.number, u64::from(copy.is_some())]], &mut fences).map_err(failed)?;
-        if let Some(rank) = fences.iter().position(|[number, _]| *number != fences[LEADER][0]) {
-            let message = format!("rank {LEADER} fences one region and rank {rank} another");
-            return Err(error::failed(FENCE, message));
-        }
         if fences[LEADER][1] == 0 {
-            return Ok(());
+            return match self.published.count() {
+                0 => Err(error::failed(FENCE, "an earlier fence has failed, and has lost the memory".into())),
+                _ => Ok(()),
+            };
         }
         let mut region = comm.region(self.len).map_err(failed)?;
-        if let Some(values) = copy {
+        if let Draft::Copy(values) = &*draft {
             region.as_mut_slice().copy_from_slice(values);
         }
         self.published.push(region.publish().map_err(failed)?);
@@ -304,6 +305,32 @@ mod tests {
         });
         for outcome in outcomes.expect("threads") {
             outcome.expect("the first fence");
+        }
+    }
+
+    #[test]
+    fn a_fence_that_failed_can_be_made_again() {
+        let outcomes = intranode::threads(2, |comm| {
+            let backend = ShmBackend::from_communicator(comm);
+            let mut first = backend.create_shared_region::<u16>(3)?;
+            let mut second = backend.create_shared_region::<u16>(3)?;
+            first.as_mut_slice().fill(7);
+            second.as_mut_slice().fill(8);
+            // The ranks call different things, and fence different regions.
+            if backend.is_leader() { first.fence() } else { cobre_comm::Communicator::barrier(&backend) }
+                .expect_err("a barrier");
+            if backend.is_leader() { first.fence() } else { second.fence() }.expect_err("another region");
+            for (region, value) in [(&mut first, 7), (&mut second, 8)] {
+                region.fence()?;
+                assert_eq!(region.as_slice(), [value; 3]);
+                region.as_mut_slice().fill(value + 10);
+                region.fence()?;
+                assert_eq!(region.as_slice(), [value + 10; 3]);
+            }
+            Ok::<(), CommError>(())
+        });
+        for outcome in outcomes.expect("threads") {
+            outcome.expect("the later fences");
         }
     }
 

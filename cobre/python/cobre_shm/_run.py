@@ -186,9 +186,9 @@ class _Run:
     def _tell(self, on_iteration: Callable[[dict[str, Any]], object] | None, event: dict[str, Any]) -> None:
         if on_iteration is None or self._raised is not None:
             return
-        stop: object = True
+        stop = True
         try:
-            stop = on_iteration(event)
+            stop = bool(on_iteration(event))
         except KeyboardInterrupt:
             raise
         except BaseException as error:

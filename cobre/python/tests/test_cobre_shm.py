@@ -99,6 +99,29 @@ def test_overrides_and_a_callback_that_stops(case: Path, tmp_path: Path) -> None
     assert (tmp_path / "raised" / "policy").is_dir()
 
 
+def test_a_callback_whose_result_is_neither_true_nor_false(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training is asked to stop, and goes on to its end, as after a callback that raises."""
+
+    class Neither:
+        def __bool__(self) -> bool:
+            raise ValueError("neither")
+
+    program, ended = tmp_path / "program", tmp_path / "ended"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"trap 'echo asked >{ended}; exit 0' USR1\n"
+        'echo \'{"kind": "iteration", "iteration": 1}\'\n'
+        "for _ in $(seq 100); do sleep 0.1; done\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("COBRE_SHM", str(program))
+    with pytest.raises(ValueError, match="neither"):
+        cobre_shm.run("case", on_iteration=lambda _: Neither())
+    assert ended.read_text() == "asked\n"
+
+
 def test_errors(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(cobre_shm.CaseIoError, match="there is no such case directory") as missing:
         cobre_shm.run(tmp_path / "nowhere", num_workers=2)
