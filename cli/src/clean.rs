@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use intranode::job::cleanup::{self, Leftover, Removal};
 
+use crate::say;
 use crate::values::job_name;
 
 const AFTER_HELP: &str = "\
@@ -50,14 +51,14 @@ pub(crate) struct CleanArguments {
 pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
     let found = cleanup::find(&arguments.names).context("cannot list the names of shared memory")?;
     if found.is_empty() {
-        println!("nothing to remove: no shared memory of jobs that have ended");
+        say::line("nothing to remove: no shared memory of jobs that have ended");
         return Ok(0);
     }
     for leftover in &found {
-        println!("{}", describe(leftover));
+        say::line(describe(leftover));
     }
     if arguments.dry_run || !(arguments.yes || is_agreed(found.len())?) {
-        println!("nothing was removed");
+        say::line("nothing was removed");
         return Ok(0);
     }
     let removed = found.iter().map(remove).filter(|removed| *removed).count();
@@ -97,7 +98,7 @@ fn is_agreed(count: usize) -> Result<bool> {
     let mut answer = String::new();
     stdin().lock().read_line(&mut answer)?;
     if !answer.ends_with('\n') {
-        println!();
+        say::line("");
     }
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
@@ -106,11 +107,13 @@ fn is_agreed(count: usize) -> Result<bool> {
 fn remove(leftover: &Leftover) -> bool {
     let name = leftover.name();
     match leftover.remove() {
-        Ok(Removal::Removed) => println!("removed {name}"),
-        Ok(Removal::Gone) => println!("{name} was removed by another process, or has been reused"),
-        Ok(_) => println!("{name} is being removed by another process"),
+        Ok(Removal::Removed) => say::line(format_args!("removed {name}")),
+        Ok(Removal::Gone) => {
+            say::line(format_args!("{name} was removed by another process, or has been reused"));
+        }
+        Ok(_) => say::line(format_args!("{name} is being removed by another process")),
         Err(error) => {
-            eprintln!("intranode: {name} cannot be removed: {error}");
+            say::error(format_args!("{name} cannot be removed: {error}"));
             return false;
         }
     }

@@ -27,6 +27,7 @@ use signals::Signals;
 use supervisor::Supervisor;
 
 use crate::report::{Ended, Files, Record};
+use crate::say;
 
 /// The exit status of the launcher's own failures, as in `env` and `timeout`: programs rarely use it.
 pub(crate) const LAUNCHER_FAILED: u8 = 125;
@@ -105,8 +106,8 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     }
     if let Some(told) = told {
         // The last line says why the job has failed.
-        unwritten.into_iter().for_each(|error| eprintln!("intranode: {error:#}"));
-        eprintln!("intranode: {told}");
+        unwritten.into_iter().for_each(|error| say::error(format_args!("{error:#}")));
+        say::error(told);
         return Ok(status);
     }
     unwritten.map_or(Ok(status), Err)

@@ -5,7 +5,7 @@
 //!
 //! The layers from the top down: this file; the user's commands ([`command_line`]) and those with which the launcher starts
 //! itself ([`process`]); a module for each command, with its arguments; [`job`], which starts and ends ranks; [`report`], of what they did;
-//! [`values`]. A
+//! [`values`]; [`say`]. A
 //! file imports only from lower layers (tests/layers.rs in the repository).
 
 mod bench;
@@ -17,6 +17,7 @@ mod manual;
 mod process;
 mod report;
 mod run;
+mod say;
 mod top;
 mod values;
 
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("intranode: {error:#}");
+            say::error(format_args!("{error:#}"));
             ExitCode::from(error.downcast_ref::<CannotStart>().map_or(failed, CannotStart::status))
         }
     }

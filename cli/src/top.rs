@@ -21,6 +21,8 @@ use clap::Args;
 use report::JobReport;
 use tracker::Tracker;
 
+use crate::say;
+
 /// How many samples are taken in an interval.
 const SAMPLES: u32 = 20;
 
@@ -102,13 +104,13 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<u8> {
     let reports: Vec<JobReport> = trackers.iter().map(Tracker::report).collect();
     for report in &reports {
         if arguments.json {
-            println!("{}", serde_json::to_string(report).context("a report as JSON")?);
+            say::line(serde_json::to_string(report).context("a report as JSON")?);
         } else {
-            print!("{}", table::text(report, stdout().is_terminal()));
+            say::lines(table::text(report, stdout().is_terminal()));
         }
     }
     if reports.is_empty() && !arguments.json {
-        println!("{}", nothing(arguments.job.as_deref()));
+        say::line(nothing(arguments.job.as_deref()));
     }
     Ok(u8::from(reports.is_empty()))
 }

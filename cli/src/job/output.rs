@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::openpty;
 use nix::sys::termios::{cfmakeraw, tcgetattr};
 
@@ -50,6 +51,10 @@ impl Output {
         let mut plain = tcgetattr(stderr()).context("cannot read the terminal's settings")?;
         cfmakeraw(&mut plain);
         let terminal = openpty(None, &plain).context("cannot create a terminal")?;
+        // The ranks need none of their own and of each other's.
+        for end in [&terminal.master, &terminal.slave] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).context("cannot create a terminal")?;
+        }
         command.stderr(terminal.slave);
         Ok(Some(terminal.master))
     }

@@ -4,7 +4,7 @@
 //! it. So the launcher reads the input and forwards it, while it is in the foreground.
 
 use std::fs::File;
-use std::io::{Read, Write, stdin};
+use std::io::{ErrorKind, Read, Write, stdin};
 use std::os::fd::AsFd;
 use std::process::ChildStdin;
 use std::thread;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 
-/// How often a launcher in the background retries to read, since it may have become the foreground.
+/// How often reading is tried again: a launcher in the background may have become the foreground.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Forwards the input to rank 0, in a thread that ends with the input, the rank or the launcher.
@@ -38,7 +38,9 @@ pub(crate) fn feed(mut rank: ChildStdin) {
                     }
                 }
                 Err(error) if error.raw_os_error() == Some(Errno::EIO as i32) => thread::sleep(RETRY_INTERVAL),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                // A process that shares the terminal, as a rank does, has set it so that reading does not block.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(RETRY_INTERVAL),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
         }

@@ -1,7 +1,7 @@
 //! `intranode clean`: what it removes and what it keeps. Each test uses names of its own: other jobs may be running.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Write, pipe};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -144,6 +144,17 @@ fn the_regions_of_a_named_job_go_with_it() {
     );
     assert!(!name.file().exists() && !region.file().exists());
     assert!(other.file().exists() && zeros.file().exists());
+}
+
+#[test]
+fn a_reader_that_has_gone_keeps_nothing_from_being_removed() {
+    let names = [Name::new(), Name::new()];
+    names.iter().for_each(|name| _ = leave(name));
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    let status = clean(&["--yes"], &[&names[0], &names[1]]).stdout(writer).status().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(!names[0].file().exists() && !names[1].file().exists());
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! The ranks' output.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, pipe};
+use std::path::Path;
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::ioctl_fionread;
 
 use crate::support::{Directory, eventually, intranode, run, script, start};
 
@@ -77,6 +81,65 @@ fn the_job_ends_though_a_process_that_left_its_group_holds_the_output() {
 }
 
 #[test]
+fn the_job_ends_though_processes_that_left_its_group_go_on_writing() {
+    let (mut reader, writer) = pipe().unwrap();
+    let mut command =
+        script(["-n", "1"], "for writer in 1 2 3 4; do setsid yes >&2 & done; echo $$; sleep 0.2");
+    command.stdout(Stdio::piped()).stderr(writer);
+    let mut launcher = command.spawn().unwrap();
+    drop(command);
+    let mut rank = String::new();
+    BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut rank).unwrap();
+    let rank = Path::new("/proc").join(rank.trim());
+    assert!(eventually(Duration::from_secs(20), || !rank.exists()));
+    // Slowly, so that the writers keep the pipes full.
+    let (mut bytes, mut read) = ([0; 1 << 16], 0);
+    while read < 16 << 20 {
+        let count = reader.read(&mut bytes).unwrap();
+        if count == 0 {
+            break;
+        }
+        read += count;
+        thread::sleep(Duration::from_millis(1));
+    }
+    // The writers end by it.
+    drop(reader);
+    assert_eq!(launcher.wait().unwrap().code(), Some(0));
+    assert!(read < 16 << 20, "the launcher goes on printing what is no rank's");
+}
+
+#[test]
+fn nothing_is_lost_where_the_output_does_not_block() {
+    let (mut reader, writer) = pipe().unwrap();
+    // As a rank can do it that shares the launcher's output, or the reader's program.
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let mut command = script(["-n", "1"], "yes | head -n 200000 >&2; exit 3");
+    command.stdout(Stdio::null()).stderr(writer);
+    let mut launcher = command.spawn().unwrap();
+    drop(command);
+    let full = || ioctl_fionread(&reader).unwrap() > 60_000 || launcher.try_wait().unwrap().is_some();
+    assert!(eventually(Duration::from_secs(20), full));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(launcher.wait().unwrap().code(), Some(3));
+    let end = "intranode: rank 0 failed first: it exited with status 3\n";
+    assert!(text.ends_with(end) && text.len() == 400_000 + end.len(), "{} bytes", text.len());
+}
+
+#[test]
+fn a_reader_of_messages_that_has_gone_does_not_change_the_status() {
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    for (program, status) in [("exit 7", 7), ("exit 0", 0)] {
+        let mut command = script(["-n", "2"], program);
+        command.stdout(Stdio::null()).stderr(writer.try_clone().unwrap());
+        assert_eq!(command.status().unwrap().code(), Some(status));
+    }
+    let mut command = intranode(["run", "-n", "1", "--", "/no/such/program"]);
+    assert_eq!(command.stderr(writer).status().unwrap().code(), Some(127));
+}
+
+#[test]
 fn ranks_meet_the_broken_pipe_of_a_reader_that_has_gone() {
     for options in [&["-n", "2"][..], &["-n", "2", "--tag"]] {
         let mut command = intranode(["run"]);
@@ -112,4 +175,15 @@ fn standard_error_is_a_terminal_where_the_launcher_s_is() {
     assert!(launcher.wait().unwrap().success());
     // The launcher's own terminal is what makes two characters of the end of a line.
     assert_eq!(String::from_utf8(shown).unwrap(), "one\r\ntwo");
+}
+
+#[test]
+fn ranks_have_no_descriptors_of_other_terminals() {
+    let terminal = openpty(None, None).unwrap();
+    let mut command = script(["-n", "3"], "ls -l /proc/$$/fd | grep -c ptmx");
+    command.stderr(terminal.slave);
+    let listed = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    // All have those of this test, and of others that run meanwhile.
+    let counts: Vec<&str> = listed.lines().collect();
+    assert!(counts.len() == 3 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
 }

@@ -1,0 +1,45 @@
+//! What the program says on its standard streams. A reader that has gone is no failure: what is still to be done is done, and the
+//! exit status says what came of it. (`println!` and `eprintln!` panic then.)
+
+use std::fmt::Display;
+use std::io::{self, Write, stderr, stdout};
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A line on standard output.
+pub(crate) fn line(text: impl Display) {
+    lines(format_args!("{text}\n"));
+}
+
+/// Whole lines on standard output.
+pub(crate) fn lines(text: impl Display) {
+    let _ = write!(stdout(), "{text}");
+}
+
+/// A message on standard error.
+pub(crate) fn error(text: impl Display) {
+    let _ = write_all(&mut stderr(), format!("intranode: {text}\n").as_bytes());
+}
+
+/// Writes all, also to a stream that does not block: every process that shares it, as a rank does, can have set that.
+pub(crate) fn write_all(output: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => until_writable(output)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn until_writable(output: &impl AsFd) -> io::Result<()> {
+    match poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
