@@ -55,8 +55,14 @@ impl Guard {
         let _ = self.write(format_args!("-{group}"));
     }
 
+    /// Reaps it if somebody has killed it.
+    pub(crate) fn reap(&mut self) {
+        let _ = self.process.try_wait();
+    }
+
     fn write(&mut self, line: fmt::Arguments<'_>) -> io::Result<()> {
-        self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"))
+        // In one call: a launcher that is killed in between leaves no part of a line.
+        self.pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(format!("{line}\n").as_bytes()))
     }
 }
 
@@ -71,7 +77,8 @@ impl Drop for Guard {
 pub(crate) fn run(arguments: &GuardArguments) -> Result<u8> {
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines() {
-        let number: i32 = line?.parse().context("not the number of a process group")?;
+        // The launcher has ended within it. The groups before it are killed all the same.
+        let Ok(number) = line?.parse::<i32>() else { break };
         if number > 0 {
             groups.insert(number);
         } else {

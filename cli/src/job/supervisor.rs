@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg, raise};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg, raise};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getpgid};
 
 use super::failure::Failure;
 use super::guard::Guard;
@@ -97,7 +97,22 @@ impl Supervisor {
                 self.record_end(rank, status);
             }
         }
+        self.reap_adopted();
         Ok(())
+    }
+
+    /// Reaps processes that the launcher has not started. As the first process of a container it is the parent of all whose own
+    /// has ended.
+    fn reap_adopted(&mut self) {
+        self.guard.reap();
+        let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        // Without a number: none has ended, or one by a signal unknown to nix.
+        while let Some(pid) = waitid(Id::All, any).ok().and_then(|ended| ended.pid()) {
+            // A rank that has ended since is reaped by its own SIGCHLD, and then this goes on.
+            if self.ranks.iter().flatten().any(|child| pid_of(child) == pid) || waitpid(pid, None).is_err() {
+                return;
+            }
+        }
     }
 
     fn record_end(&mut self, rank: usize, status: ExitStatus) {
@@ -119,7 +134,8 @@ impl Supervisor {
                 self.signal_all(Signal::SIGTERM);
                 // A stopped process would not handle it.
                 self.signal_all(Signal::SIGCONT);
-                self.next_step = Some(Step::Kill(now + self.kill_after));
+                // None if the clock does not go as far.
+                self.next_step = now.checked_add(self.kill_after).map(Step::Kill);
             }
             Some(Step::Kill(due)) if due <= now => {
                 self.signal_all(Signal::SIGKILL);
@@ -140,8 +156,13 @@ impl Supervisor {
     fn signal_all(&mut self, signal: Signal) {
         self.sent.insert(signal);
         for child in self.ranks.iter().flatten() {
+            let pid = pid_of(child);
             // It fails only for a group that has just ended, or a process that has changed its user.
-            let _ = killpg(pid_of(child), signal);
+            let _ = killpg(pid, signal);
+            // A rank can move to another group, and leave its children in this one.
+            if getpgid(Some(pid)).is_ok_and(|group| group != pid) {
+                let _ = kill(pid, signal);
+            }
         }
     }
 }

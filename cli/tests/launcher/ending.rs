@@ -49,6 +49,15 @@ fn a_rank_that_ignores_sigterm_is_killed() {
 }
 
 #[test]
+fn sigkill_can_be_further_away_than_the_clock_goes() {
+    let never = u64::MAX.to_string();
+    let finished =
+        run(script(["-n", "2", "--kill-after", &never], "[ $INTRANODE_RANK = 0 ] && exit 9; exec sleep 50"));
+    assert_eq!(finished.code(), 9, "{}", finished.stderr);
+    assert_eq!(finished.last_error(), "intranode: rank 0 failed first: it exited with status 9");
+}
+
+#[test]
 fn a_stopped_rank_is_ended_too() {
     let finished = run(script(
         ["-n", "2", "--kill-after", "50"],

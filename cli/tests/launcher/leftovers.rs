@@ -1,12 +1,15 @@
 //! Nothing is left behind.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{eventually, run, script, start, unique};
+use crate::support::{Directory, eventually, intranode, run, script, start, unique};
 
 /// A rank 0 that is killed while it waits for rank 1: it leaves its segment's name, and its own.
 fn dies_joining() -> String {
@@ -85,4 +88,43 @@ fn row_15_ranks_end_within_a_second_of_a_killed_launcher() {
     assert!(begin.elapsed() < Duration::from_secs(1));
     assert!(!file.exists());
     launcher.finish();
+}
+
+#[test]
+fn the_guard_kills_the_ranks_of_a_launcher_that_was_killed_inside_a_line() {
+    let mut rank = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+    let mut guard = intranode(["__guard"]).stdin(Stdio::piped()).spawn().unwrap();
+    write!(guard.stdin.take().unwrap(), "{}\n-", rank.id()).unwrap();
+    assert!(guard.wait().unwrap().success());
+    let killed = eventually(Duration::from_secs(20), || rank.try_wait().unwrap().is_some());
+    if !killed {
+        rank.kill().unwrap();
+        rank.wait().unwrap();
+    }
+    assert!(killed);
+}
+
+#[test]
+fn as_the_first_process_of_a_container_the_launcher_reaps_what_ranks_leave() {
+    let namespaces = ["--pid", "--fork", "--mount-proc"];
+    if !Command::new("unshare").args(namespaces).arg("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no PID namespaces here");
+        return;
+    }
+    let directory = Directory::new();
+    // The launcher becomes the parent of each, whose own shell has ended.
+    let orphans = "
+        for number in 1 2 3; do (sh -c 'echo $$ > $1.new; mv $1.new $1' - $number &); done
+        for number in 1 2 3; do
+            until [ -e $number ]; do sleep 0.01; done
+            tries=0
+            while [ -e /proc/$(cat $number) ]; do
+                tries=$((tries + 1)); [ $tries = 2000 ] && exit 3; sleep 0.01
+            done
+        done";
+    let mut command = Command::new("unshare");
+    command.args(namespaces).arg(env!("CARGO_BIN_EXE_intranode"));
+    command.args(["run", "-n", "1", "--", "sh", "-c", orphans]).stdin(Stdio::null());
+    command.current_dir(&directory.0);
+    run(command).succeeded();
 }

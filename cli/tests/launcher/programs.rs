@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use intranode::{Communicator, Error};
+use nix::unistd::{Pid, getpgid, getppid, setpgid};
 
 use crate::support::{intranode, run};
 
@@ -17,6 +18,16 @@ fn rank() {
     match (program.as_str(), comm.rank()) {
         ("panics", 1) => panic!("no such case"),
         ("panics", _) => assert!(matches!(comm.barrier(), Err(Error::Poisoned { rank: 1, .. }))),
+        ("moves", 0) => {
+            comm.barrier().unwrap();
+            std::process::exit(3)
+        }
+        ("moves", 1) => {
+            setpgid(Pid::from_raw(0), getpgid(Some(getppid())).unwrap()).unwrap();
+            comm.barrier().unwrap();
+            std::thread::sleep(Duration::from_secs(100));
+        }
+        ("moves", _) => comm.barrier().unwrap(),
         (code, 1) => comm.abort(code.parse().unwrap()),
         // It would never notice by itself.
         _ => std::thread::sleep(Duration::from_secs(100)),
@@ -42,6 +53,12 @@ fn an_abort_ends_every_rank_with_its_code() {
 fn an_abort_without_a_code_ends_every_rank_too() {
     let finished = run_as_ranks("0");
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn a_rank_that_has_moved_to_another_process_group_is_ended_too() {
+    let finished = run_as_ranks("moves");
+    assert_eq!(finished.code(), 3, "{}", finished.stderr);
 }
 
 #[test]
