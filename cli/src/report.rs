@@ -82,7 +82,8 @@ impl Files {
             if !folder.is_dir() {
                 bail!("{option} {shown}: there is no directory {}: make it first", folder.display());
             }
-            let place = if path.exists() { path } else { folder };
+            // A file is replaced by another one, which takes the right to write into its directory.
+            let place = if is_device(path) { path } else { folder };
             access(place, AccessFlags::W_OK)
                 .with_context(|| format!("{option} {shown}: {} cannot be written", place.display()))?;
             if all[..index].iter().any(|(_, other)| other == path) {
@@ -148,8 +149,7 @@ impl Record {
 /// Writes a file under another name first, so that what was there before stays if that fails.
 fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let cannot = || format!("cannot write {}", path.display());
-    // A device, as /dev/stdout, is written where it is.
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+    if is_device(path) {
         let mut file = BufWriter::new(File::options().write(true).open(path).with_context(cannot)?);
         return write(&mut file).and_then(|()| Ok(file.flush()?)).with_context(cannot);
     }
@@ -167,6 +167,11 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
         let _ = fs::remove_file(&draft);
     }
     written.with_context(cannot)
+}
+
+/// Whether it is a device, as /dev/stdout, which is written where it is.
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file())
 }
 
 /// The clock of the ranks.

@@ -1,13 +1,15 @@
 //! `intranode run --report` and `--trace` over real processes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use intranode::{Communicator, Error, ReduceOp, Signal as Write, Until};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use crate::support::{Directory, eventually, intranode, run, script};
@@ -482,4 +484,27 @@ fn a_record_that_is_none_is_no_error_of_the_job() {
         "{}",
         finished.stderr
     );
+}
+
+#[test]
+fn a_file_in_a_directory_that_cannot_be_written_is_refused_at_once() {
+    let directory = Directory::new();
+    let page = directory.0.join("job.html");
+    for file in [&page, &page.with_extension("json")] {
+        fs::write(file, "").unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o555)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_intranode"));
+    if geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    command.args(["run", "-n", "1", "--report"]).arg(&page).args(["--", "echo", "started"]).current_dir("/");
+    let Ok(output) = command.output() else {
+        eprintln!("SKIPPED: another user cannot run this program");
+        return;
+    };
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.stdout.is_empty() && error.contains(" cannot be written: "), "{error}");
+    assert_eq!(output.status.code(), Some(125));
 }
