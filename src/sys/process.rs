@@ -62,7 +62,7 @@ pub(crate) fn peer(_descriptor: i32) -> Option<u32> {
 /// When a process started, in the system's ticks since it was booted: with its number it identifies a process. `None` if
 /// there is none, or the system does not tell.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    stat_field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, START_TIME)
+    stat_field(&stat(pid)?, START_TIME)
 }
 
 /// The nearest ancestor of this process that was not started with this variable, which its descendants have: the process
@@ -70,8 +70,7 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 pub(crate) fn setter_of(variable: &str) -> Option<u32> {
     let mut pid = std::process::id();
     loop {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        pid = stat_field(&stat, PARENT).and_then(|parent| u32::try_from(parent).ok())?;
+        pid = stat_field(&stat(pid)?, PARENT).and_then(|parent| u32::try_from(parent).ok())?;
         // 0: of another PID namespace.
         if pid == 0 {
             return None;
@@ -87,6 +86,11 @@ pub(crate) fn setter_of(variable: &str) -> Option<u32> {
 /// The fields of `/proc/PID/stat`, counted from 1 as in proc(5).
 const PARENT: usize = 4;
 const START_TIME: usize = 22;
+
+fn stat(pid: u32) -> Option<String> {
+    // Not UTF-8 if the program's name was cut within a character.
+    fs::read(format!("/proc/{pid}/stat")).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// The second field is the program's name in parentheses, which may contain anything.
 fn stat_field(stat: &str, field: usize) -> Option<u64> {
@@ -137,6 +141,17 @@ mod tests {
         assert_eq!(peer(one.as_raw_fd()), Some(std::process::id()));
         let file = fs::File::open("/dev/null").expect("/dev/null");
         assert_eq!((peer(file.as_raw_fd()), peer(-1)), (None, None));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_is_described_whatever_its_name() {
+        let name = fs::read("/proc/self/comm").expect("its own name");
+        // As the kernel cuts a name after 15 bytes.
+        fs::write("/proc/self/comm", "fünfzehnbytesü".as_bytes().split_at(15).0).expect("its own name");
+        let own = start_time(std::process::id());
+        fs::write("/proc/self/comm", &name[..name.len() - 1]).expect("its own name");
+        assert!(own.is_some());
     }
 
     #[test]

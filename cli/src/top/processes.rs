@@ -29,10 +29,16 @@ pub(super) fn all() -> io::Result<Vec<u32>> {
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// A file about a process. Names in it need not be UTF-8: that of a process is cut after 15 bytes, also within a character.
+fn text(pid: u32, file: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The shared mappings that may be segments.
 pub(super) fn mappings(pid: u32) -> Vec<Mapping> {
     // Those of another user's process cannot be read.
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = text(pid, "maps").unwrap_or_default();
     maps.lines().filter_map(mapping).collect()
 }
 
@@ -55,7 +61,7 @@ pub(super) fn read_memory(pid: u32, from: u64, target: &mut [u8]) -> io::Result<
 }
 
 pub(super) fn stat(pid: u32) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&text(pid, "stat")?)
 }
 
 /// The fields, counted from 1 as in proc(5), begin with the third behind the program's name.
@@ -73,7 +79,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
 
 /// A value of `/proc/PID/status`.
 fn status(pid: u32, name: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let text = text(pid, "status")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.trim().to_owned())
 }

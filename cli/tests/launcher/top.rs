@@ -1,16 +1,21 @@
 //! `intranode top` over real jobs.
 
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Launcher, eventually, intranode, run, start, unique};
+use crate::support::{Directory, Launcher, eventually, intranode, run, start, unique};
 
 /// A job of three ranks that does the same again and again.
 fn busy_job() -> (Launcher, String) {
+    busy_job_of(env!("CARGO_BIN_EXE_intranode"))
+}
+
+/// The same by this name of the program.
+fn busy_job_of(itself: &str) -> (Launcher, String) {
     let name = format!("/top-{}", unique());
-    let itself = env!("CARGO_BIN_EXE_intranode");
     let bench = ["__bench", "--op", "allreduce", "--bytes", "8192", "--repetitions", "1000000000"];
     let mut command = intranode(["run", "-n", "3", "--kill-after", "0", "--name", &name, "--", itself]);
     command.args(bench);
@@ -40,6 +45,18 @@ fn numbers(json: &str, key: &str) -> Vec<f64> {
 fn end(job: Launcher) {
     job.signal(Signal::SIGTERM);
     job.finish();
+}
+
+#[test]
+fn a_name_that_the_kernel_cuts_within_a_character_is_none_of_a_dead_rank() {
+    let directory = Directory::new();
+    // 15 bytes are kept of it, the last of which is half of a letter.
+    let program = directory.0.join("fünfzehnbytesü");
+    symlink(env!("CARGO_BIN_EXE_intranode"), &program).unwrap();
+    let (job, name) = busy_job_of(program.to_str().unwrap());
+    let json = seen(&name);
+    assert!(!json.contains("\"dead\"") && numbers(&json, "memory_bytes").len() == 3, "{json}");
+    end(job);
 }
 
 #[test]
