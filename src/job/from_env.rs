@@ -110,7 +110,11 @@ impl Config {
             let value = get(&setting).ok_or_else(|| invalid(&setting, None::<&str>, allowed))?;
             Ok::<_, Error>((setting, value))
         };
-        let (_, name) = required("NAME", &name_rule())?;
+        let (setting, name) = required("NAME", &name_rule())?;
+        // What stands for bytes that are no UTF-8: two names would be the same.
+        if name.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(invalid(&setting, Some(&name), &format!("{}, in UTF-8", name_rule())));
+        }
         let (setting, rank) = required("RANK", RANK_RULE)?;
         let rank = number(&setting, &rank, RANK_RULE)?;
         let (setting, size) = required("SIZE", &size_rule())?;
@@ -265,6 +269,7 @@ mod tests {
             ("COBRE_SHM_NAME", "/"),
             ("COBRE_SHM_NAME", "/a/b"),
             ("COBRE_SHM_NAME", "/.."),
+            ("COBRE_SHM_NAME", "/job-\u{fffd}"),
             ("COBRE_SHM_RANK", "2"),
             ("COBRE_SHM_RANK", "-1"),
             ("COBRE_SHM_RANK", "one"),
