@@ -76,11 +76,12 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     // Before the first rank is started, so that a signal during the start reaches all ranks.
     let signals = Signals::block()?;
     let guard = Guard::start(own_name)?;
+    let guarded_by = guard.descriptor().context("the guard has no pipe")?;
     let mut output = Output::new(job.tag);
     let mut supervisor = Supervisor::new(guard, job.kill_after);
 
     for rank in 0..job.ranks {
-        let started = start(job, &name, rank, record.as_ref(), &mut output);
+        let started = start(job, &name, rank, record.as_ref(), guarded_by, &mut output);
         let mut child = started.with_context(|| format!("cannot start rank {rank}"))?;
         if let Some(input) = child.stdin.take() {
             terminal::feed(input);
@@ -114,10 +115,18 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
 }
 
 /// Starts this program again as rank `rank`; [`rank::become_program`] makes the job's program out of it.
-fn start(job: &Job, name: &str, rank: u32, record: Option<&Record>, output: &mut Output) -> Result<Child> {
+fn start(
+    job: &Job,
+    name: &str,
+    rank: u32,
+    record: Option<&Record>,
+    guarded_by: i32,
+    output: &mut Output,
+) -> Result<Child> {
     let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
     let mut command = Command::new(itself);
     command.arg("__rank").args(["--launcher", &std::process::id().to_string()]);
+    command.args(["--guard", &guarded_by.to_string()]);
     if job.bind {
         command.args(["--bind", &rank.to_string(), &job.ranks.to_string()]);
     }

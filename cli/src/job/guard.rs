@@ -3,17 +3,22 @@
 //! A launcher that is killed by SIGKILL cannot clean up. The parent-death signal ends its ranks, but not their children (the
 //! program of a shell script), and removes no file. The guard reads a pipe from the launcher, in a process group of its own.
 //! When the pipe ends, it kills the process groups that were announced on it and not withdrawn.
+//!
+//! Each rank announces itself before it becomes the program, and has the pipe until then: by the time the launcher has announced
+//! it, the program may run already, and the launcher be killed. The launcher does it too, for ranks that cannot open its files.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, BufRead, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 
 use super::cleanup;
 
@@ -49,6 +54,11 @@ impl Guard {
         self.write(format_args!("{group}")).context("the guard has ended")
     }
 
+    /// By which a rank announces itself.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
+        self.pipe.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
     /// Must be called before the group's leader is reaped: afterwards the id can be reused.
     pub(crate) fn withdraw(&mut self, group: Pid) {
         // An error means that the guard has ended.
@@ -61,9 +71,23 @@ impl Guard {
     }
 
     fn write(&mut self, line: fmt::Arguments<'_>) -> io::Result<()> {
-        // In one call: a launcher that is killed in between leaves no part of a line.
-        self.pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(format!("{line}\n").as_bytes()))
+        self.pipe.as_mut().map_or(Ok(()), |pipe| write_line(pipe, line))
     }
+}
+
+/// Announces this process, as the leader of a group. The pipe is to be closed when it becomes the program, and not before.
+///
+/// # Errors
+/// If the launcher has ended, or its files cannot be opened, as those of a program that this user may execute and not read.
+pub(crate) fn announce(launcher: i32, descriptor: i32) -> io::Result<File> {
+    let mut pipe = File::options().write(true).open(format!("/proc/{launcher}/fd/{descriptor}"))?;
+    write_line(&mut pipe, format_args!("{}", getpid()))?;
+    Ok(pipe)
+}
+
+/// In one call: who is killed in between leaves no part of a line.
+fn write_line(pipe: &mut impl Write, line: fmt::Arguments<'_>) -> io::Result<()> {
+    pipe.write_all(format!("{line}\n").as_bytes())
 }
 
 impl Drop for Guard {

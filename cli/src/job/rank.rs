@@ -14,13 +14,17 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use super::program::CannotStart;
-use super::{processors, signals};
+use super::{guard, processors, signals};
 
 #[derive(Args)]
 pub(crate) struct RankArguments {
     /// The launcher's process id
     #[arg(long)]
     launcher: i32,
+
+    /// The launcher's descriptor of the pipe to the guard
+    #[arg(long)]
+    guard: i32,
 
     /// The rank, and the number of ranks that share the processors
     #[arg(long, num_args = 2, value_names = ["RANK", "RANKS"])]
@@ -32,6 +36,8 @@ pub(crate) struct RankArguments {
 
 /// Executes the program. Returns on failure only.
 pub(crate) fn become_program(arguments: &RankArguments) -> Error {
+    // Closed by exec.
+    let _announced = guard::announce(arguments.launcher, arguments.guard);
     if let Err(error) = prepare(arguments) {
         return error;
     }

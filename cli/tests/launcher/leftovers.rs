@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,6 +88,15 @@ fn row_15_ranks_end_within_a_second_of_a_killed_launcher() {
     assert!(begin.elapsed() < Duration::from_secs(1));
     assert!(!file.exists());
     launcher.finish();
+}
+
+/// Also while it still starts ranks.
+#[test]
+fn row_15_a_launcher_killed_by_a_rank_that_has_just_started_leaves_nothing() {
+    for _ in 0..20 {
+        let finished = run(script(["-n", "4"], "sleep 50 & kill -9 $PPID; wait"));
+        assert_eq!(finished.status.signal(), Some(9));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The ranks' output.
 
-use std::io::{BufRead, BufReader, Read, pipe};
+use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -186,4 +186,22 @@ fn ranks_have_no_descriptors_of_other_terminals() {
     // All have those of this test, and of others that run meanwhile.
     let counts: Vec<&str> = listed.lines().collect();
     assert!(counts.len() == 3 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+}
+
+#[test]
+fn rank_0_reads_on_from_a_terminal_that_a_rank_has_set_not_to_block() {
+    let terminal = openpty(None, None).unwrap();
+    let mut typed = std::fs::File::from(terminal.master);
+    // What a rank does to its standard output, if that is the same terminal.
+    fcntl_setfl(&terminal.slave, OFlags::RDWR | OFlags::NONBLOCK).unwrap();
+    let mut command = script(["-n", "1"], "echo ready; read one; echo $one; read two; echo $two");
+    command.stdin(terminal.slave).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut launcher = command.spawn().unwrap();
+    let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("ready"));
+    for text in ["first", "second"] {
+        let _ = writeln!(typed, "{text}");
+        assert_eq!(lines.next().as_deref(), Some(text));
+    }
+    assert!(launcher.wait().unwrap().success());
 }
