@@ -3,6 +3,7 @@
 //!
 //! `equal die RANK`, `equal freeze RANK`: that rank ends, or stops, after some calls; the others print what they are told.
 //! `equal die-started RANK`, `equal freeze-started RANK`: the same with calls that are started and only tested.
+//! `equal freeze-soon RANK`: the same with a time-out that is shorter than leaders have for an answer.
 //!
 //! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.
 //! `equal pss MEGABYTES`: data of this size in one copy a node; how much memory the ranks of each node have for it.
@@ -26,16 +27,23 @@ fn main() -> Result<(), Failure> {
     }
     let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
     let ends = arguments.first().is_some_and(|what| what.starts_with("die") || what.starts_with("freeze"));
-    let timeout = Duration::from_secs(if ends { 3 } else { 60 });
+    // Shorter than leaders have for an answer.
+    let soon = arguments.first().is_some_and(|what| what.ends_with("-soon"));
+    let timeout =
+        if soon { Duration::from_millis(400) } else { Duration::from_secs(if ends { 3 } else { 60 }) };
     let comm = intranode_mpi::over(&mpi.world(), |config| config.timeout(timeout))?.boxed();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => all_equal(&comm),
         ["pss", megabytes] => memory(&comm, megabytes.parse()?),
         ["die", rank] => fails(&comm, rank.parse()?, die, (waits, 1000)),
         ["freeze", rank] => fails(&comm, rank.parse()?, freeze, (waits, 1000)),
+        ["freeze-soon", rank] => fails(&comm, rank.parse()?, freeze, (waits, 1000)),
         ["die-started", rank] => fails(&comm, rank.parse()?, die, (only_tests, 50)),
         ["freeze-started", rank] => fails(&comm, rank.parse()?, freeze, (only_tests, 50)),
-        _ => Err("usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started] RANK]".into()),
+        _ => {
+            Err("usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started | -soon] RANK]"
+                .into())
+        }
     }
 }
 

@@ -103,6 +103,10 @@ def mpich(cases, program, environment):
         "mpich: a leader is frozen",
         lambda: told(equals([3, 2], "freeze", 3), {4: late} | dict.fromkeys([0, 1, 2], node)),
     )
+    cases.case(
+        "mpich: a leader is frozen, and the time-out is short",
+        lambda: told(equals([3, 2], "freeze-soon", 3), {4: late} | dict.fromkeys([0, 1, 2], node)),
+    )
     cases.case("mpich: a rank is frozen", lambda: told(equals([3, 2], "freeze", 1), dict.fromkeys([0, 2, 3, 4], "rank 1 did not arrive")))
     cases.case("mpich: a rank is killed, calls are tested", lambda: killed("die-started"))
     cases.case(
