@@ -22,6 +22,7 @@ impl<L: Leaders> Hierarchical<L> {
     /// If `combine` panics, the communicator has ended on all ranks.
     ///
     /// With `INTRANODE_CHECK=1` only the ranks of one node compare what their operations do, and only in the form for long data.
+    /// Where they differ, their error is [`Error::OperationsDiffer`], and the communicator has ended on all nodes, which is not so on one machine.
     ///
     /// ```
     /// use intranode::{Hierarchical, NodeMap};
