@@ -183,6 +183,14 @@ impl Messages {
         Ok(Started::new(slf, pending, Some(view)))
     }
 
+    /// Receives a message of any length, which `Started.received` returns.
+    fn start_recv_bytes(slf: Bound<'_, Self>, sender: Option<usize>, tag: Option<u64>) -> PyResult<Started> {
+        let pending = slf.get().call(slf.py(), |messages| {
+            messages.start_recv_bytes(source(sender), self::tag(tag)).map(Pending::receiving_bytes)
+        })?;
+        Ok(Started::new(slf, pending, None))
+    }
+
     /// Waits until one of these requests that was not complete is. Returns its place; `None` if all are. A request may be there
     /// several times.
     fn wait_any(&self, py: Python<'_>, requests: Vec<Bound<'_, Started>>) -> PyResult<Option<usize>> {
@@ -256,6 +264,11 @@ impl Started {
                 known(envelope)
             }))
         })
+    }
+
+    /// The message of a complete receive of any length.
+    fn received<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.lock().received().map(|data| PyBytes::new(py, data))
     }
 
     /// Whether it was taken back: nothing was sent, or received.

@@ -87,6 +87,16 @@ impl Pending {
         Pending { stage: ManuallyDrop::new(stage), data: ManuallyDrop::new(data) }
     }
 
+    /// A receive of a message of any length.
+    pub(crate) fn receiving_bytes(request: Receiving<'static>) -> Self {
+        Pending::new(Stage::Receiving(request), Data::new(Vec::new()))
+    }
+
+    /// What a complete receive of a message of any length has received.
+    pub(crate) fn received(&self) -> Option<&[u8]> {
+        self.done().map(|_| self.data.as_slice())
+    }
+
     /// The request, if it is not complete.
     pub(crate) fn request(&mut self) -> Option<&mut dyn Request> {
         match &mut *self.stage {
@@ -104,9 +114,13 @@ impl Pending {
     /// The request has been found to be complete. Returns what was received, if it is a receive.
     pub(crate) fn complete(&mut self, envelope: Envelope) -> Option<&[u8]> {
         let stage = std::mem::replace(&mut *self.stage, Stage::Done(envelope));
-        let received = matches!(stage, Stage::Receiving(_));
-        drop(stage);
-        received.then(|| self.data.as_slice().get(..envelope.bytes).unwrap_or_default())
+        let Stage::Receiving(request) = stage else { return None };
+        if self.data.as_slice().is_empty() {
+            *self.data = Data::new(request.into_bytes());
+            return None;
+        }
+        drop(request);
+        Some(self.data.as_slice().get(..envelope.bytes).unwrap_or_default())
     }
 
     pub(crate) fn wait(&mut self, messages: &mut Messages) -> Result<Envelope, Error> {

@@ -173,6 +173,11 @@ def derived(comm: Communicator) -> list[Any]:
         request.Wait(status)
         number_of = status.Get_count(number)
         results.append((datatype.Get_extent(), list(found[:number_of]), status.Get_elements(datatype)))
+    world.Send(numpy.arange(2.0), comm.rank)
+    with pytest.raises(BufferError, match="read-only"):
+        world.Recv([bytes(80), 2, inner], comm.rank)
+    world.Recv([found, 2, inner], comm.rank)
+    assert list(found[:3]) == [0, 0, 1]
     with pytest.raises(ValueError, match="do not fit"):
         world.Send([numpy.arange(10.0), 1, number.Create_vector(2, 1, -1)], comm.rank)
     return results
@@ -212,3 +217,56 @@ def test_a_color_is_that_of_nobody_without_one() -> None:
         (2, ["ValueError", "TypeError", "ValueError"]),
         (2, ["Refused"] * 3),
     ]
+
+
+def in_order(comm: Communicator) -> list[Any]:
+    """Receives of objects that were started before their messages, of which the first are the longest."""
+    from intranode import MPI
+
+    world, results = MPI.COMM_WORLD, []
+    lengths = [300_000, 3, 100_000, 0]
+    for first in (False, True):
+        if comm.rank == 0:
+            requests = [world.irecv(source=1) for _ in lengths]
+            last = numpy.zeros(1 << 17, "u1")
+            requests.append(world.Irecv(last, 1))
+            world.Barrier()
+            if first:
+                requests[-1].Wait()
+            results.append([None if each is None else len(each) for each in MPI.Request.waitall(requests)] + [last[:2].tolist()])
+        else:
+            world.Barrier()
+            for length in lengths:
+                world.send("a" * length, 0)
+            world.Send(numpy.full(2, 7, "u1"), 0)
+    return results
+
+
+def test_objects_come_in_the_order_of_their_receives() -> None:
+    assert run("test_requests:in_order", 2)[0] == [[300_000, 3, 100_000, 0, None, [7, 7]]] * 2
+
+
+def forgotten(comm: Communicator) -> list[int]:
+    """Sends whose requests nobody keeps."""
+    from intranode import MPI
+
+    world, lengths = MPI.COMM_WORLD, [10, 100_000, 10_000_000]
+    if comm.rank == 0:
+        for length in lengths:
+            world.isend("a" * length, 1)
+        world.Isend(numpy.zeros(1_000_000), 1).Free()
+        world.Barrier()
+        world.Barrier()
+        assert world.isend(None, 1).Test()
+        assert world._kept == []
+        return []
+    world.Barrier()
+    received = [len(world.recv(source=0)) for _ in lengths]
+    world.Recv(numpy.ones(1_000_000), 0)
+    world.Barrier()
+    world.recv(source=0)
+    return received
+
+
+def test_a_send_goes_on_without_its_request() -> None:
+    assert run("test_requests:forgotten", 2)[1] == [10, 100_000, 10_000_000]

@@ -402,6 +402,32 @@ impl Messages {
         Ok(Receiving::start(&self.core, &mut self.state, buffer, pattern))
     }
 
+    /// Starts to receive a message of any length, into memory of its own; otherwise as [`start_recv`](Messages::start_recv).
+    ///
+    /// ```
+    /// let received = intranode::threads(1, |comm| {
+    ///     let mut messages = comm.messages()?;
+    ///     let mut receiving = messages.start_recv_bytes(0, 5)?;
+    ///     messages.send(&[1u8, 2, 3], 0, 5)?;
+    ///     messages.wait(&mut receiving)?;
+    ///     Ok::<_, intranode::Error>(receiving.into_bytes())
+    /// })?;
+    /// assert_eq!(*received[0].as_ref().unwrap(), [1, 2, 3]);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`]. A message for which there is no memory is [`Error::Truncated`], and kept.
+    pub fn start_recv_bytes(
+        &mut self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Receiving<'static>, Error> {
+        let pattern = self.pattern(Operation::Recv, from, tag)?;
+        self.core.count(Operation::Recv, 0);
+        Ok(Receiving::start_bytes(&self.core, &mut self.state, pattern))
+    }
+
     /// A descriptor for event loops (`poll`, epoll, mio, tokio), and what makes it readable when something has happened to these
     /// messages. Not collective. Example: [`Notifier`].
     ///

@@ -9,7 +9,7 @@ use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::{self, How, Served, Started, Ticket};
-use crate::message::state::{Kept, Receive, State, Wait};
+use crate::message::state::{Kept, Receive, State, Target, Wait};
 use crate::protocol::Failure;
 use crate::protocol::message::Settled;
 
@@ -187,7 +187,7 @@ pub struct Receiving<'a> {
     posted: Posted,
     /// The only rank whose message it gets, if it asks for one.
     source: Option<usize>,
-    target: &'a mut [u8],
+    target: Target<'a>,
     element: usize,
     reported: bool,
     progress: usize,
@@ -235,9 +235,24 @@ impl<'a> Receiving<'a> {
         target: &'a mut [T],
         source: Option<usize>,
     ) -> Self {
-        let target = bytemuck::cast_slice_mut(target);
+        let target = Target::Lent(bytemuck::cast_slice_mut(target));
         let posted = Posted { core: Arc::clone(core), id, taken_of, end: None };
         Receiving { posted, source, target, element: size_of::<T>(), reported: false, progress: 0 }
+    }
+
+    /// Into memory of its own.
+    pub(crate) fn start_bytes(core: &Arc<Core>, state: &mut State, pattern: Pattern) -> Self {
+        let receiving = Receiving::start::<u8>(core, state, &mut [], pattern);
+        Receiving { target: Target::Own(Vec::new()), ..receiving }
+    }
+
+    /// What a complete receive of a message of any length has received; of any other, nothing. Example:
+    /// [`Messages::start_recv_bytes`](crate::Messages::start_recv_bytes).
+    pub fn into_bytes(self) -> Vec<u8> {
+        match (self.target, self.posted.end) {
+            (Target::Own(bytes), Some(End::Received(_))) => bytes,
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -246,7 +261,7 @@ impl sealed::Poll for Receiving<'_> {
         assert_own(core, &self.posted.core);
         let Receiving { element, posted: Posted { id, taken_of, .. }, .. } = *self;
         if self.posted.end.is_none() {
-            let mut receive = Receive { id, target: self.target, element };
+            let mut receive = Receive { id, target: &mut self.target, element };
             match state.receive(core, &mut receive) {
                 Ok(None) => match taken_of.filter(|_| state.arrivals.index_of(id).is_none()) {
                     Some(rank) => self.posted.end = Some(End::TakenBack(rank)),
@@ -265,7 +280,7 @@ impl sealed::Poll for Receiving<'_> {
         }
         match self.posted.end? {
             End::Received(envelope) => Some(Ok(envelope)),
-            End::Kept(kept) => Some(Err(kept_error(Operation::Recv, kept, self.target.len(), element))),
+            End::Kept(kept) => Some(Err(kept_error(Operation::Recv, kept, self.target.bytes().len(), element))),
             End::Withdrawn => Some(Ok(Envelope { source: core.rank(), tag: 0, bytes: 0 })),
             End::TakenBack(rank) => Some(Err(Error::Withdrawn { operation: Operation::Recv, rank })),
         }

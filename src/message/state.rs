@@ -76,10 +76,38 @@ pub(super) struct Fragment {
     pub(super) len: usize,
 }
 
+/// Where a receive writes its message.
+pub(crate) enum Target<'b> {
+    Lent(&'b mut [u8]),
+    /// It grows to the length of its message.
+    Own(Vec<u8>),
+}
+
+impl Target<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Target::Lent(bytes) => bytes,
+            Target::Own(bytes) => bytes,
+        }
+    }
+
+    /// Its beginning, of this length, if there is room.
+    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        match self {
+            Target::Lent(bytes) => bytes.get_mut(..len),
+            Target::Own(bytes) => {
+                bytes.try_reserve_exact(len.saturating_sub(bytes.len())).ok()?;
+                bytes.resize(len, 0);
+                Some(bytes)
+            }
+        }
+    }
+}
+
 /// What a receive may do with a message.
-pub(crate) struct Receive<'b> {
+pub(crate) struct Receive<'r, 'b> {
     pub(crate) id: u64,
-    pub(crate) target: &'b mut [u8],
+    pub(crate) target: &'r mut Target<'b>,
     /// The length of an element, in bytes.
     pub(crate) element: usize,
 }
@@ -401,14 +429,14 @@ impl State {
     pub(crate) fn receive(
         &mut self,
         core: &Core,
-        receive: &mut Receive<'_>,
+        receive: &mut Receive<'_, '_>,
     ) -> Result<Option<Result<Envelope, Kept>>, Killed> {
         let Some(index) = self.standing(core, receive.id)? else { return Ok(None) };
         let message = self.arrivals.at(index);
         let envelope = message.envelope;
         let Envelope { source, bytes, .. } = envelope;
         let kept = match bytes {
-            _ if bytes > receive.target.len() => Some(Kept::Truncated(envelope)),
+            _ if receive.target.room(bytes).is_none() => Some(Kept::Truncated(envelope)),
             _ if !is_whole(bytes, receive.element) => Some(Kept::NotWhole(envelope)),
             _ => None,
         };
@@ -416,7 +444,7 @@ impl State {
             self.arrivals.withdraw(receive.id);
             return Ok(Some(Err(kept)));
         }
-        let target = &mut receive.target[..bytes];
+        let target = receive.target.room(bytes).unwrap_or_default();
         if bytes > INLINE {
             // What comes next may be put aside, too.
             self.peers[source].outgoing.replies = false;

@@ -5,43 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _core, errors
+from .. import _core
 from .constants import pickle
 from .request import Request
-
-FIRST_ROOM = 1 << 16
 
 
 class ObjectRequest(Request):
     """A receive of an object, whose length only its sender knows."""
 
-    _pattern: tuple[int | None, int | None]
-    _room: bytearray
-
-    def _try(self) -> bool:
-        try:
-            return super()._try()
-        except errors.Truncated as long:
-            self._restart(long)
-            return super()._try()
-
-    def _await(self) -> None:
-        try:
-            super()._await()
-        except errors.Truncated as long:
-            self._restart(long)
-            super()._await()
-
-    def _restart(self, long: errors.Truncated) -> None:
-        """The message was kept: the next receive that matches gets it."""
-        assert self._comm is not None
-        self._room = bytearray(long.bytes)
-        self._started = self._comm._post.start_recv(self._room, long.rank, self._pattern[1])
-
     def _object_of(self) -> Any:
-        if self._known is None or self._known[0] < 0 or self._cancelled:
+        if self._known is None or self._known[0] < 0 or self._cancelled or self._started is None:
             return None
-        return pickle.loads(memoryview(self._room)[: self._known[2]])
+        return pickle.loads(self._started.received())
 
 
 class Prequest(Request):

@@ -11,7 +11,7 @@ from .. import _core
 from .._communicator import Communicator
 from .._message import Place
 from .constants import ANY_SOURCE, ANY_TAG, NOTHING, PROC_NULL, pickle
-from .kinds import FIRST_ROOM, Both, ObjectRequest, Prequest
+from .kinds import Both, ObjectRequest, Prequest
 from .request import Request
 from .status import Status
 
@@ -58,6 +58,8 @@ class Messages(Communicator):
     def _sending(self, data: Callable[[], Any], dest: int, tag: int, synchronous: bool) -> Request:
         if dest == PROC_NULL:
             return Request._of(None, None)
+        if self._kept:
+            self._kept = [each for each in self._kept if not each.Test()]
         return Request._of(self, self._post.start_send(data(), dest, tag, synchronous))
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
@@ -179,7 +181,8 @@ class Messages(Communicator):
         self._keep(self.isend(obj, dest, tag))
 
     def _keep(self, request: Request) -> None:
-        self._kept = [each for each in [*self._kept, request] if not each.Test()]
+        if not request.Test():
+            self._kept.append(request)
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Sends an object."""
@@ -221,8 +224,7 @@ class Messages(Communicator):
         if source == PROC_NULL:
             request._start(None, None, None)
         else:
-            request._pattern, request._room = (_any(source), _any(tag)), bytearray(FIRST_ROOM)
-            request._start(self, self._post.start_recv(request._room, _any(source), _any(tag)), None)
+            request._start(self, self._post.start_recv_bytes(_any(source), _any(tag)), None)
         return request
 
     def sendrecv(
@@ -255,6 +257,12 @@ def _bytes(spec: Any) -> Any:
 
 
 class _Receiving(Place):
+    def __init__(self, spec: Any) -> None:
+        super().__init__(spec)
+        # Also where items are unpacked into, which comes after the message was taken.
+        if self.memory.readonly and len(self.memory):
+            raise BufferError("the receive buffer is read-only: pass a writable one")
+
     def whole(self) -> tuple[Any, str, int]:
         return super().whole()[0], "B", 1
 

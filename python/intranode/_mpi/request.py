@@ -29,6 +29,7 @@ class Request(Several):
         self._receives = False
         self._cancelled = False
         self._active = False
+        self._is_kept = False
         if request is not None:
             # Another handle of the same request: what becomes of one becomes of both.
             if type(self) is Request:
@@ -158,8 +159,22 @@ class Request(Several):
     cancel = Cancel
 
     def Free(self) -> None:
-        """Forgets it: a message that has not been sent is withdrawn."""
+        """Forgets it. What it sends is sent all the same; a receive is taken back."""
+        self._leave()
         self._release()
+
+    def __del__(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        """Leaves a send that is not complete to its communicator."""
+        sends = self._comm is not None and self._place is None and not self._receives
+        if self._active and sends and self._known is None and self._started is not None and not self._is_kept:
+            assert self._comm is not None
+            kept = Request._of(self._comm, self._started)
+            # It ends with its communicator.
+            kept._is_kept = True
+            self._comm._kept.append(kept)
 
     def __bool__(self) -> bool:
         return self._active

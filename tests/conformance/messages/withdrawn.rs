@@ -25,6 +25,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_19_messages_do_not_overtake_that_of_a_dropped_receive).ranks(&[1]),
         row!(message_19_a_taken_message_is_taken_back).ranks(&[1]),
         row!(message_19_a_receive_of_any_length_goes_on_to_the_next).ranks(&[2]),
+        row!(message_19_started_receives_of_any_length_keep_their_order).ranks(&[2]),
         row!(message_19_a_cancelled_request_stays_cancelled).ranks(&[2]),
         row!(message_19_requests_of_other_messages_are_not_cancelled).ranks(&[1]),
         row!(message_17_another_thread_drops_a_receive).ranks(&[2]),
@@ -163,6 +164,39 @@ fn message_19_a_receive_of_any_length_goes_on_to_the_next(comm: Communicator) ->
         }
         ensure!(received == long[..turn]);
         messages.send(&[0u8], other, 0)?;
+    }
+    Ok(())
+}
+
+fn message_19_started_receives_of_any_length_keep_their_order(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let lengths = [LONG, 3, 20 * LONG, 0, 9];
+    for turn in 0..20usize {
+        if rank == 0 {
+            comm.barrier()?;
+            let sent = lengths.map(|length| bytes(length + turn, length));
+            let mut sending = Vec::new();
+            for data in &sent {
+                sending.push(messages.start_send(data, other, 1)?);
+            }
+            let mut all: Vec<&mut dyn Request> = Vec::new();
+            all.extend(sending.iter_mut().map(|sending| sending as &mut dyn Request));
+            messages.wait_all(&mut all)?;
+        } else {
+            let mut receiving = Vec::new();
+            for _ in lengths {
+                receiving.push(messages.start_recv_bytes(other, 1)?);
+            }
+            comm.barrier()?;
+            // The last ones are asked for first.
+            for receiving in receiving.iter_mut().rev() {
+                messages.wait(receiving)?;
+            }
+            for (receiving, length) in receiving.into_iter().zip(lengths) {
+                ensure!(receiving.into_bytes() == bytes(length + turn, length));
+            }
+        }
+        comm.barrier()?;
     }
     Ok(())
 }
