@@ -225,7 +225,8 @@ impl Config {
         self
     }
 
-    /// How long this rank polls before it sleeps, for any number of processors. By default it polls for 4000 µs if there is a
+    /// How long this rank polls before it sleeps, for any number of processors, but for a tenth of the
+    /// [time-out](Config::timeout) at most. By default it polls for 4000 µs if there is a
     /// processor for every rank. Otherwise it calls `sched_yield` up to 16 times, so that another rank can run. Example:
     /// [`Config`].
     ///

@@ -150,7 +150,9 @@ impl Config {
         }
         let all = self.exchange_processors(&joining).map_err(|error| self.incomplete(error))?;
         let processors = Processors::count(&all);
-        let spin = SpinPolicy::chosen(self.spin, self.size, processors);
+        // The time-out begins when a rank sleeps.
+        let longest = self.timeout.map(|timeout| timeout / 10);
+        let spin = SpinPolicy::chosen(self.spin, self.size, processors).within(longest);
         let platform = ShmPlatform { spin, timeout: self.timeout, ..platform };
         let caches: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
         let oversubscribed = processors < self.size;

@@ -1,11 +1,11 @@
 //! Programs that join: this test program itself, with a variable that names the part it plays.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use intranode::{Communicator, Error};
 use nix::unistd::{Pid, getpgid, getppid, setpgid};
 
-use crate::support::{intranode, run};
+use crate::support::{eventually, intranode, run};
 
 const PROGRAM: &str = "INTRANODE_TEST_PROGRAM";
 
@@ -18,6 +18,12 @@ fn rank() {
     match (program.as_str(), comm.rank()) {
         ("panics", 1) => panic!("no such case"),
         ("panics", _) => assert!(matches!(comm.barrier(), Err(Error::Poisoned { rank: 1, .. }))),
+        ("polls", 0) => {
+            let start = Instant::now();
+            assert!(matches!(comm.barrier(), Err(Error::TimedOut { .. })));
+            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        }
+        ("polls", _) => assert!(eventually(Duration::from_secs(60), || comm.state().unwrap().ended)),
         ("moves", 0) => {
             comm.barrier().unwrap();
             std::process::exit(3)
@@ -53,6 +59,15 @@ fn an_abort_ends_every_rank_with_its_code() {
 fn an_abort_without_a_code_ends_every_rank_too() {
     let finished = run_as_ranks("0");
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn a_time_out_holds_for_ranks_that_are_to_poll_for_longer() {
+    let itself = std::env::current_exe().unwrap();
+    let mut command = intranode(["run", "-n", "2", "--timeout", "1", "--"]);
+    command.arg(itself).args(["--exact", "programs::rank", "--nocapture"]).env(PROGRAM, "polls");
+    command.env("INTRANODE_SPIN", "20000000");
+    run(command).succeeded();
 }
 
 #[test]

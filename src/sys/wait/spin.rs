@@ -31,7 +31,6 @@ pub(crate) struct SpinPolicy {
 
 impl SpinPolicy {
     /// Sleeps at once.
-    #[cfg(target_os = "linux")]
     pub(crate) const NONE: SpinPolicy = SpinPolicy { spin: Duration::ZERO, yields: 0 };
 
     /// The policy for `ranks` ranks on `processors` processors.
@@ -49,7 +48,6 @@ impl SpinPolicy {
     }
 
     /// The same for a wait that is over after so long.
-    #[cfg(target_os = "linux")]
     pub(crate) fn within(self, timeout: Option<Duration>) -> Self {
         match timeout {
             Some(timeout) if timeout.is_zero() => SpinPolicy::NONE,
