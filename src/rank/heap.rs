@@ -80,7 +80,7 @@ impl Heap {
 /// The bits of an offset in a place: of segments of up to 256 TiB.
 pub(crate) const OFFSET_BITS: u32 = 48;
 
-/// How many segments a place can name: the bits above are those of [`crate::rank::lending`].
+/// How many segments a place can name: the bits above are those of [`crate::rank::lending`]. What lies in later ones is not lent.
 const NAMED: usize = 1 << 13;
 
 impl Heap {
@@ -170,6 +170,8 @@ pub(crate) struct Growth {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     segments: Vec<Segment>,
+    /// How many there have been.
+    made: usize,
     objects: BTreeMap<u64, Object>,
     /// The number of the next object.
     next: u64,
@@ -177,7 +179,8 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Segment {
-    /// Where it is named by a place: it has it as long as it lives, since a message that is under way may name it.
+    /// Where it is named by a place. No later segment has it: a message whose request was forgotten may name it for ever, and in
+    /// another segment the same offset may lie in the receiver's own instance, to which it may have a `&mut`.
     number: usize,
     instances: Arc<Instances>,
     kind: MemoryKind,
@@ -240,8 +243,8 @@ impl Table {
 
     fn add(&mut self, instances: Arc<Instances>, kind: MemoryKind, alignment: usize, stride: usize) {
         let free = RangeAllocator::new(0..stride / GRANULE);
-        let number = (0..).find(|number| self.numbered(*number).is_none()).unwrap_or(NAMED);
-        self.segments.push(Segment { number, instances, kind, alignment, stride, free, used: 0 });
+        self.segments.push(Segment { number: self.made, instances, kind, alignment, stride, free, used: 0 });
+        self.made += 1;
     }
 
     fn numbered(&self, number: usize) -> Option<&Segment> {
@@ -293,8 +296,29 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::memory::backing::ShmHandle;
+    use crate::sys::memory::mapping::Mapping;
 
     const KIND: MemoryKind = MemoryKind { placement: 0, huge: false };
+
+    /// Adds a segment with this length of a rank's part, of one rank. Returns its number.
+    fn add(table: &mut Table, stride: usize) -> usize {
+        let mapping = Mapping::anonymous(stride).unwrap();
+        let inode = mapping.start().addr() as u64;
+        let handle = ShmHandle::decode([1, 0, inode, 0, inode, stride as u64]).unwrap();
+        table.add(Instances::share(&handle, mapping, 1, stride), KIND, page_size(), stride);
+        table.segments.last().unwrap().number
+    }
+
+    #[test]
+    fn no_segment_has_the_number_of_one_that_is_gone() {
+        let mut table = Table::default();
+        assert_eq!([1, 2].map(|pages| add(&mut table, pages * page_size())), [0, 1]);
+        table.give_back();
+        assert!(table.numbered(0).is_none() && table.numbered(1).is_some());
+        assert_eq!(add(&mut table, 4 * page_size()), 2);
+        assert!(table.numbered(0).is_none());
+    }
 
     fn growth(bytes: Option<usize>, alignment: usize, ranks: usize) -> [Option<usize>; 2] {
         Table::default().growth(&Request { bytes, alignment, kind: KIND }, ranks).strides
