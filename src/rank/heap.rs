@@ -5,7 +5,7 @@
 //!
 //! * A **segment** is memory of which each rank has a part of the same length. Where an object has no room, a segment is added;
 //!   objects never move and never span segments. A segment without objects is given back, unless it is the largest of its
-//!   kind.
+//!   kind; that one too where there is too little memory for a further segment, or for a region.
 //! * A **block** is the part of a segment that an object has, at the same offset in every rank's part. Offsets are those of the
 //!   best fit (`range-alloc`), in granules of 128 bytes.
 //! * A block is free again when every rank has dropped its handle. A handle is dropped without the other ranks: a rank tells
@@ -288,6 +288,13 @@ impl Table {
         }
     }
 
+    /// Gives all segments without objects back. Returns whether there were any.
+    pub(crate) fn give_back_all(&mut self) -> bool {
+        let before = self.segments.len();
+        self.segments.retain(|segment| !segment.free.is_empty());
+        self.segments.len() < before
+    }
+
     fn of_kind(&self, kind: MemoryKind) -> impl Iterator<Item = &Segment> {
         self.segments.iter().filter(move |segment| segment.kind == kind)
     }
@@ -318,6 +325,20 @@ mod tests {
         assert!(table.numbered(0).is_none() && table.numbered(1).is_some());
         assert_eq!(add(&mut table, 4 * page_size()), 2);
         assert!(table.numbered(0).is_none());
+    }
+
+    #[test]
+    fn only_empty_segments_are_given_back() {
+        let mut table = Table::default();
+        assert_eq!([1, 2, 4].map(|pages| add(&mut table, pages * page_size())), [0, 1, 2]);
+        let request = Request { bytes: Some(2 * page_size()), alignment: 1, kind: KIND };
+        let placed = table.take(&request).unwrap();
+        assert!(table.give_back_all());
+        assert_eq!([0, 1, 2].map(|number| table.numbered(number).is_some()), [false, true, false]);
+        table.free(placed.number);
+        table.give_back();
+        assert!(table.numbered(1).is_some(), "the largest is kept");
+        assert!(table.give_back_all() && table.segments.is_empty() && !table.give_back_all());
     }
 
     fn growth(bytes: Option<usize>, alignment: usize, ranks: usize) -> [Option<usize>; 2] {

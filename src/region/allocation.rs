@@ -5,6 +5,7 @@
 //! 3. If one of them failed, all ranks try the next kind of memory.
 //! 4. The leader closes the descriptor or removes the name: no process can open the memory any more. The kernel frees it
 //!    with the last mapping.
+//! 5. If there is too little memory, all ranks give back the segments of the heap without objects, and try once more.
 //!
 //! So either all ranks have the memory, or all get the same error.
 
@@ -71,9 +72,26 @@ impl Status {
     }
 }
 
-/// Allocates shared memory. Collective. The leader calls `set_policy` before any page is allocated, and `fill` before the
-/// other ranks open the memory. Returns the mapping, and what identifies the memory on all ranks.
+/// Allocates shared memory, if need be in place of segments of the heap without objects. Collective. The leader calls `set_policy`
+/// before any page is allocated, and `fill` before the other ranks open the memory. Returns the mapping, and what identifies the
+/// memory on all ranks.
 pub(crate) fn allocate(
+    open: &mut OpenCall<'_>,
+    request: &AllocRequest<'_>,
+    set_policy: impl Fn(&Mapping),
+    fill: impl Fn(&Mapping) -> std::io::Result<()>,
+) -> Result<(Mapping, ShmHandle), Error> {
+    let heap = &open.rank_state().heap;
+    match attempt(open, request, &set_policy, &fill) {
+        Err(Error::AllocationFailed { .. }) if request.len.is_some() && heap.table().give_back_all() => {}
+        other => return other,
+    }
+    // The system has the memory again only when every rank has given it back.
+    exchange(open, request.call, Status::Done)?;
+    attempt(open, request, &set_policy, &fill)
+}
+
+fn attempt(
     open: &mut OpenCall<'_>,
     request: &AllocRequest<'_>,
     set_policy: impl Fn(&Mapping),

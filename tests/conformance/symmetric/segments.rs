@@ -4,10 +4,18 @@ use anyhow::{Context, ensure};
 use intranode::{Communicator, Placement, SymmetricOptions};
 
 use crate::scenario::{Outcome, Scenario, row, still_works};
+#[cfg(target_os = "linux")]
+use {
+    crate::scenario::ensure_matches,
+    intranode::Error,
+    nix::sys::resource::{Resource, getrlimit, setrlimit},
+};
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
         row!(empty_segments_are_given_back).processes_only(),
+        #[cfg(target_os = "linux")]
+        row!(an_empty_segment_gives_way_where_memory_is_short).processes_only(),
         row!(many_objects_in_few_segments).processes_only(),
         row!(objects_of_a_split_communicator),
         row!(one_mapping_in_a_process),
@@ -41,6 +49,33 @@ fn empty_segments_are_given_back(comm: Communicator) -> Outcome {
     small.free()?;
     let left = memfds()?.checked_sub(before).context("a mapping is gone")?;
     ensure!(left == 1, "{left} segments are left");
+    still_works(&comm)
+}
+
+/// With room for any of the objects, and not for two of them.
+#[cfg(target_os = "linux")]
+fn an_empty_segment_gives_way_where_memory_is_short(comm: Communicator) -> Outcome {
+    const MIB: usize = 1 << 20;
+    let before = getrlimit(Resource::RLIMIT_AS)?;
+    let len = |bytes: usize| bytes / comm.size();
+    let kept = comm.symmetric::<u8>(100)?;
+    let pages = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = pages.split(' ').next().context("how many pages are mapped")?.parse()?;
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.context("the size of a page")?;
+    setrlimit(Resource::RLIMIT_AS, pages * page as u64 + 40 * MIB as u64, before.1)?;
+    comm.symmetric::<u8>(len(20 * MIB))?.free()?;
+    comm.symmetric::<u8>(len(28 * MIB))?.free()?;
+    drop(comm.region::<u8>(28 * MIB)?);
+    comm.symmetric::<u8>(len(28 * MIB))?.free()?;
+    // Of another kind.
+    let options = SymmetricOptions::new().placement(Placement::Leader);
+    let mut own = comm.symmetric_with::<u8>(len(28 * MIB), &options)?.into_own()?;
+    own.fill(1);
+    // That one is not empty.
+    ensure_matches!(comm.symmetric::<u8>(len(28 * MIB)).map(drop), Err(Error::AllocationFailed { .. }));
+    setrlimit(Resource::RLIMIT_AS, before.0, before.1)?;
+    ensure!(own.iter().all(|byte| *byte == 1));
+    kept.free()?;
     still_works(&comm)
 }
 
