@@ -51,7 +51,8 @@ pub(crate) fn make<T: Pod>(
     agree_on_fences(&mut open, &call)?;
     let (object, mut memory) = place::<T>(&mut open, &call, &all_own, rank_state, len, alignment, options)?;
     let used = memory.used;
-    memory.own.values_mut()[..used].fill(T::zeroed());
+    // Not `fill`, which would have an element on the stack.
+    bytemuck::fill_zeroes(&mut memory.own.values_mut()[..used]);
     Ok(Symmetric::new(object, publish(&mut open, &call, memory.own)?))
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn resize<T: Pod>(
     let kept = memory.len().min(len);
     let (prefix, rest) = new.own.values_mut().split_at_mut(kept);
     prefix.copy_from_slice(&memory.values()[..kept]);
-    rest[..new.used.saturating_sub(kept)].fill(T::zeroed());
+    bytemuck::fill_zeroes(&mut rest[..new.used.saturating_sub(kept)]);
     let opened = publish(&mut open, call, new.own)?;
     old.free();
     Ok(Symmetric::new(object, opened))

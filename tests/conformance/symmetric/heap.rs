@@ -13,6 +13,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(case_01_len_0),
         row!(case_02_fresh_memory_is_zero),
         row!(case_03_dirty_free_allocate_zero),
+        row!(case_03_an_element_larger_than_a_stack),
         row!(case_04_alignment_1_to_8_mib),
         row!(case_05_1000_random_allocations_do_not_overlap),
         row!(case_06_growth_keeps_old_handles_valid),
@@ -80,6 +81,23 @@ fn case_03_dirty_free_allocate_zero(comm: Communicator) -> Outcome {
         }
     }
     ensure!(reused > 30, "only {reused} of 60 had memory that was used before");
+    still_works(&comm)
+}
+
+fn case_03_an_element_larger_than_a_stack(comm: Communicator) -> Outcome {
+    // 8 MiB.
+    type Element = [[[u8; 4096]; 1024]; 2];
+    let mut own = comm.symmetric::<Element>(1)?.into_own()?;
+    own[0].as_flattened_mut().as_flattened_mut().fill(0xEE);
+    // Both have its memory.
+    let mut own = own.open()?.resize(0)?.resize(1)?.into_own()?;
+    for turn in 0..2 {
+        let bytes = own[0].as_flattened_mut().as_flattened_mut();
+        ensure!(bytes.iter().all(|byte| *byte == 0), "in turn {turn}");
+        bytes.fill(0xEE);
+        own.open()?.free()?;
+        own = comm.symmetric::<Element>(1)?.into_own()?;
+    }
     still_works(&comm)
 }
 
