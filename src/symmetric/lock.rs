@@ -130,22 +130,24 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldDeadlock`] if this rank, perhaps another thread of it, has the lock or waits for it; [`Error::Forked`] in a
-    /// forked child.
+    /// [`Error::WouldDeadlock`] if this rank, perhaps another thread of it, has the lock or waits for it. When a rank has it and the
+    /// communicator has ended, as [`barrier`](Communicator::barrier): it may never be free again. [`Error::Forked`] in a forked child.
     pub fn try_lock(&self) -> Result<Option<Guard<'_>>, Error> {
         self.check_fork()?;
         self.enter()?;
         if let Some(lane) = self.cells.rank_state().platform.recorder {
             lane.count(Operation::LockAcquire.code(), 0);
         }
-        match self.cells.access().try_lock(self) {
-            Ok(true) => return Ok(Some(Guard { lock: self })),
-            Ok(false) => self.queued.store(false, Release),
-            Err(failure) => {
-                return Err(self.cells.rank_state().one_sided_failed(Operation::LockAcquire, failure));
+        let access = self.cells.access();
+        let taken = access.try_lock(self).and_then(|taken| {
+            if taken {
+                return Ok(Some(Guard { lock: self }));
             }
-        }
-        Ok(None)
+            self.queued.store(false, Release);
+            // Who asks again and again would not learn that its holder has died.
+            access.check().map(|()| None)
+        });
+        taken.map_err(|failure| self.cells.rank_state().one_sided_failed(Operation::LockAcquire, failure))
     }
 
     /// Takes the lock, with `INTRANODE_REPORT`: a rank that does not get it at once waits.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
@@ -20,8 +20,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(case_56_try_lock_while_it_is_held),
         row!(case_57_asked_for_twice),
     ];
+    let leaves = row!(a_rank_leaves_with_the_lock);
     let panics = row!(a_hook_panics_in_the_queue).interrupt(panics_if_told).timeout(Duration::from_secs(10));
-    rows.into_iter().chain([panics]).map(|row| row.ranks(&[2, 4])).collect()
+    rows.into_iter().chain([leaves, panics]).map(|row| row.ranks(&[2, 4])).collect()
 }
 
 /// 10,000 in all. In each, what only one rank at a time may do: elements are read, and written one after the other.
@@ -146,6 +147,34 @@ fn case_57_asked_for_twice(comm: Communicator) -> Outcome {
     drop(lock.lock()?);
     drop(lock.try_lock()?);
     still_works(&comm)
+}
+
+/// Who only tries it is told, too, and does not try for ever.
+fn a_rank_leaves_with_the_lock(comm: Communicator) -> Outcome {
+    let lock = comm.lock()?;
+    let other = comm.lock()?;
+    if comm.rank() == 0 {
+        std::mem::forget(lock.lock()?);
+    }
+    comm.barrier()?;
+    if comm.rank() == 0 {
+        return Ok(());
+    }
+    let start = Instant::now();
+    let error = loop {
+        match lock.try_lock() {
+            Ok(guard) => ensure!(guard.is_none() && start.elapsed() < Duration::from_secs(60)),
+            Err(error) => break error,
+        }
+        std::thread::yield_now();
+    };
+    ensure_matches!(error, Error::RankLeft { operation: Operation::LockAcquire, rank: 0, .. });
+    // This rank does not wait for it.
+    ensure_matches!(lock.try_lock(), Err(Error::RankLeft { .. }));
+    if comm.size() == 2 {
+        ensure!(other.try_lock()?.is_some(), "what nobody has can be had");
+    }
+    Ok(())
 }
 
 thread_local! {
