@@ -235,13 +235,14 @@ mod x86 {
     }
 
     macro_rules! by_lines {
-        ($name:ident, $store:literal, $end:literal) => {
+        ($name:ident, $fence:literal, $store:literal) => {
             /// # Safety
             /// As [`copy_lines`](super::copy_lines); `len` is a multiple of 64 and not 0; the processor has AVX2.
             pub(super) unsafe fn $name(source: *const u8, target: *mut u8, len: usize) {
                 // SAFETY: the caller's promise: the loop reads and writes `len` bytes, a line each time.
                 unsafe {
                     asm!(
+                        $fence,
                         "2:",
                         "vmovdqu ymm0, ymmword ptr [{source} + {at}]",
                         "vmovdqu ymm1, ymmword ptr [{source} + {at} + 32]",
@@ -251,7 +252,7 @@ mod x86 {
                         "cmp {at}, {len}",
                         "jb 2b",
                         "vzeroupper",
-                        $end,
+                        $fence,
                         source = in(reg) source,
                         target = in(reg) target,
                         len = in(reg) len,
@@ -268,7 +269,8 @@ mod x86 {
         };
     }
 
-    by_lines!(cached, "vmovdqa", "");
-    // The fence orders the stores before everything that follows, as other stores are.
-    by_lines!(non_temporal, "vmovntdq", "sfence");
+    by_lines!(cached, "", "vmovdqa");
+    // Such a store may overtake stores before it too, across a release fence, which is no instruction here. The fences order the stores
+    // between everything before and everything that follows, as other stores are.
+    by_lines!(non_temporal, "sfence", "vmovntdq");
 }
