@@ -14,6 +14,8 @@ use crate::symmetric::handle::Symmetric;
 ///
 /// A value of this type is `Copy`, and can be used by any thread of the rank. All indices and lengths are in elements; one that
 /// reaches past the end is a panic, as for a slice.
+/// In a forked child, in which the memory does not exist, an access through one that was made before the fork is a fault, as through a
+/// reference. [`Symmetric::at`] refuses there.
 ///
 /// Accesses of other ranks at the same time are no data race: elements are accessed in units of their alignment, up to 8
 /// bytes. A unit is read as one rank has written it, never as a mixture; an element of several units may be one.
