@@ -169,6 +169,15 @@ impl Core {
         }
     }
 
+    /// Whether a rank has died, as this process has learnt, or another one that has ended the communicator for it.
+    pub(crate) fn has_died(&self, rank: usize) -> bool {
+        let is_cause = |failure| match failure {
+            Failure::Dead(Some(cause)) => (cause.kind, cause.rank) == (CauseKind::Died, rank),
+            _ => false,
+        };
+        self.rank_state.has_died(rank) || self.post().check().is_err_and(is_cause)
+    }
+
     /// Whether messages go on with a rank, or with any, as far as this one can know. `goes_on`: whether what is waited for may come although all others
     /// are gone.
     ///

@@ -188,18 +188,26 @@ impl Messages {
     /// Receives a message that was taken. Not collective. Example: [`Message`].
     ///
     /// # Errors
-    /// As [`recv`](Messages::recv): the message is there for other receives then. [`Error::Withdrawn`] if its sender has withdrawn it.
+    /// As [`recv`](Messages::recv): the message is there for other receives then, unless its sender has died with it. [`Error::Withdrawn`] if its
+    /// sender has withdrawn it.
     ///
     /// # Panics
     /// When it was taken from other messages.
     pub fn recv_taken<T: Pod>(&mut self, message: Message, buffer: &mut [T]) -> Result<Envelope, Error> {
-        match self.core.recorder() {
+        let received = match self.core.recorder() {
             None => self.recv_taken_now(message, buffer),
             Some(lane) => self.recorded(
                 (lane, Operation::Recv),
                 |messages| messages.recv_taken_now(message, buffer),
                 |envelope| envelope.bytes,
             ),
+        };
+        match received {
+            // The message has gone with its sender.
+            Err(Error::Withdrawn { rank, .. }) if self.core.has_died(rank) => {
+                self.core.check(Operation::Recv, Some(rank), || false).and(received)
+            }
+            _ => received,
         }
     }
 

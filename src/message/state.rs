@@ -353,6 +353,11 @@ impl State {
         sources.any(|source| core.post().has_arrived(&core.from(source), &self.peers[source].inbox))
     }
 
+    /// Whether an offer of a rank that could not be pulled never can be: that rank has died, and all was taken in that it has sent.
+    fn is_lost(&self, core: &Core, source: usize) -> bool {
+        core.has_died(source) && !self.has_more(core, Some(source))
+    }
+
     /// Too much has come that nobody has received. A sender is not told: it is the receivers' error.
     fn full(&self, operation: Operation) -> Result<(), Error> {
         match operation {
@@ -460,8 +465,8 @@ impl State {
             Content::Offer(offer, _) => {
                 let offer = *offer;
                 match self.pull(core, index, source, &offer, target)? {
-                    None => return Ok(None),
-                    Some(Settled::Withdrawn) => {
+                    None if !self.is_lost(core, source) => return Ok(None),
+                    None | Some(Settled::Withdrawn) => {
                         self.arrivals.remove_withdrawn(index);
                         self.drop_stale_fragments(core)?;
                         // Perhaps there is another one.

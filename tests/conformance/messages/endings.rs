@@ -32,6 +32,7 @@ pub(super) fn rows() -> Vec<Scenario> {
             .processes_only()
             .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
         row!(message_23_taken_then_die).ranks(&[2]).last_is_killed(),
+        row!(message_23_behind_long_ones_that_are_lost).ranks(&[2, 3]).last_is_killed(),
         row!(message_23_probe_behind_many).ranks(&[2]).last_is_killed(),
         row!(message_23_test_behind_many).ranks(&[2]).last_is_killed(),
         row!(message_24_the_receiver_dies).ranks(&[2]).last_is_killed(),
@@ -303,6 +304,42 @@ fn message_23_taken_then_die(comm: Communicator) -> Outcome {
         let received = messages.recv_vec::<u8>(other, tag)?.0;
         ensure!(received == bytes(tag as usize, len), "{len} bytes, sent in way {way}");
     }
+    Ok(())
+}
+
+/// A long message that dies with its sender is not in the way of what that has sent behind it.
+fn message_23_behind_long_ones_that_are_lost(comm: Communicator) -> Outcome {
+    let mut messages = comm.messages()?;
+    let (rank, last) = (comm.rank(), comm.size() - 1);
+    if rank == last {
+        for (tag, to) in (0..4).flat_map(|tag| (0..last).map(move |to| (tag, to))) {
+            std::mem::forget(messages.start_send(&bytes(0, 1 << 20), to, 9)?);
+            messages.send(&[tag as u8; 10], to, tag)?;
+        }
+        return die();
+    }
+    while comm.barrier().is_ok() {}
+    // A process that ends can be read until its memory is torn down.
+    refuse_reading()?;
+    let mut received = vec![0u8; 1 << 20];
+    let envelope = messages.recv(&mut received, last, Tag::Any)?;
+    ensure!((envelope.tag, &received[..10]) == (0, &[0; 10][..]));
+    let (received_vec, envelope) = messages.recv_vec::<u8>(Source::Any, Tag::Any)?;
+    ensure!((envelope.tag, &received_vec[..]) == (1, &[1; 10][..]));
+    let mut receiving = messages.start_recv(&mut received, Source::Any, Tag::Any)?;
+    let envelopes = messages.wait_all(&mut [&mut receiving])?;
+    ensure!(envelopes[0].tag == 2);
+    let taken = messages.take(Source::Any, Tag::Any)?.context("it has come")?;
+    ensure!(taken.envelope().tag == 9);
+    ensure_matches!(messages.recv_taken(taken, &mut received), Err(Error::RankDied { rank, .. }) if *rank == last);
+    let taken = messages.take(Source::Any, Tag::Any)?.context("it has come")?;
+    ensure!(taken.envelope().tag == 3);
+    messages.recv_taken(taken, &mut received)?;
+    for _ in 0..2 {
+        let gone = messages.recv(&mut received, Source::Any, Tag::Any);
+        ensure_matches!(gone, Err(Error::RankDied { rank, .. }) if *rank == last);
+    }
+    ensure_matches!(messages.try_probe(last, 9), Err(Error::RankDied { .. }));
     Ok(())
 }
 
