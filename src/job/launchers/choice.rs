@@ -43,11 +43,14 @@ pub(in crate::job) fn detect(surroundings: &dyn Surroundings) -> Result<Option<L
 /// # Errors
 /// If a variable is missing or wrong, or if the ranks are on several nodes and `INTRANODE_SCOPE` is not `node`.
 pub(in crate::job) fn choose(surroundings: &dyn Surroundings) -> Result<Option<Choice>, Error> {
+    // Also where it has no effect: a wrong value is an error.
+    let scopes = [("job", false), ("node", true)];
+    let by_node = one_of(SCOPE, given(surroundings.variable(SCOPE)), &scopes)?.unwrap_or(false);
     let Some(launcher) = detect(surroundings)? else { return Ok(None) };
     let Some(placement) = placement(launcher, surroundings).transpose()? else {
         return Ok(Some(Choice { launcher, job: None, disagreement: None }));
     };
-    let (rank, size) = scoped(&placement, surroundings)?;
+    let (rank, size) = scoped(&placement, by_node)?;
     let name = name(launcher, &placement.identity);
     let disagreement = disagreement(launcher, &placement, surroundings);
     Ok(Some(Choice { launcher, job: Some((name, rank, size)), disagreement }))
@@ -89,11 +92,9 @@ fn checked(launcher: Launcher, placement: Placement) -> Result<Placement, Error>
 }
 
 /// The rank and the size. On one node they are the launcher's own: its numbers within a node may have another order.
-fn scoped(placement: &Placement, surroundings: &dyn Surroundings) -> Result<(usize, usize), Error> {
+fn scoped(placement: &Placement, by_node: bool) -> Result<(usize, usize), Error> {
     let Placement { rank, size, local_rank, local_size, .. } = *placement;
-    let scopes = [("job", false), ("node", true)];
-    let node = one_of(SCOPE, given(surroundings.variable(SCOPE)), &scopes)?.unwrap_or(false);
-    match (local_size == size, node) {
+    match (local_size == size, by_node) {
         (true, _) => Ok((rank, size)),
         (false, true) => Ok((local_rank, local_size)),
         (false, false) => Err(Error::SeveralNodes { ranks: size, local: local_size }),

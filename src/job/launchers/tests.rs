@@ -255,6 +255,8 @@ fn a_wrong_variable_is_named_with_what_is_allowed() {
     let cases = [
         (slurm(0).with("INTRANODE_LAUNCHER=lsf"), "INTRANODE_LAUNCHER", "openmpi, hydra"),
         (slurm(0).with("INTRANODE_SCOPE=world"), "INTRANODE_SCOPE", "job or node"),
+        (Recorded::default().with("INTRANODE_RANK=0 INTRANODE_SCOPE=world"), "INTRANODE_SCOPE", "job or node"),
+        (Recorded::default().with("INTRANODE_SCOPE=world"), "INTRANODE_SCOPE", "job or node"),
         (slurm(0).with("SLURM_PROCID=first"), "SLURM_PROCID", "a number"),
         (slurm(0).with("SLURM_GTIDS=1,0,2"), "SLURM_GTIDS", "number 0 is 0"),
         (slurm(0).without("SLURM_JOB_ID"), "SLURM_JOB_ID", "Slurm has set"),
