@@ -41,12 +41,16 @@ pub(in crate::job) fn detect(surroundings: &dyn Surroundings) -> Result<Option<L
 /// The job that this process belongs to; `None` if no launcher has started it.
 ///
 /// # Errors
-/// If a variable is missing or wrong, or if the ranks are on several nodes and `INTRANODE_SCOPE` is not `node`.
+/// If a variable is missing or wrong, if only some of a launcher's are set, or if the ranks are on several nodes and `INTRANODE_SCOPE`
+/// is not `node`.
 pub(in crate::job) fn choose(surroundings: &dyn Surroundings) -> Result<Option<Choice>, Error> {
     // Also where it has no effect: a wrong value is an error.
     let scopes = [("job", false), ("node", true)];
     let by_node = one_of(SCOPE, given(surroundings.variable(SCOPE)), &scopes)?.unwrap_or(false);
-    let Some(launcher) = detect(surroundings)? else { return Ok(None) };
+    let Some(launcher) = detect(surroundings)? else {
+        refuse_some(surroundings)?;
+        return Ok(None);
+    };
     let Some(placement) = placement(launcher, surroundings).transpose()? else {
         return Ok(Some(Choice { launcher, job: None, disagreement: None }));
     };
@@ -54,6 +58,25 @@ pub(in crate::job) fn choose(surroundings: &dyn Surroundings) -> Result<Option<C
     let name = name(launcher, &placement.identity);
     let disagreement = disagreement(launcher, &placement, surroundings);
     Ok(Some(Choice { launcher, job: Some((name, rank, size)), disagreement }))
+}
+
+/// Refuses a process that has some variables of a rank, but not the one by which its launcher is known: a launcher of the same
+/// protocol has perhaps started several, each of which would be alone without a word.
+fn refuse_some(surroundings: &dyn Surroundings) -> Result<(), Error> {
+    let is_set = |name: &&str| surroundings.variable(name).is_some();
+    if given(surroundings.variable(CHOOSE)).is_some() {
+        return Ok(()); // it is `none`
+    }
+    for (launcher, missing, others) in [openmpi::HALF, hydra::HALF, torchrun::HALF] {
+        if let Some(found) = others.iter().copied().find(is_set) {
+            let allowed = format!(
+                "set by {launcher}, as {found} is; set INTRANODE_NAME, INTRANODE_RANK and INTRANODE_SIZE instead, or {CHOOSE}=none \
+                 if this process is no rank"
+            );
+            return Err(invalid(missing, None::<&str>, &allowed));
+        }
+    }
+    Ok(())
 }
 
 fn is_present(launcher: Launcher, surroundings: &dyn Surroundings) -> bool {

@@ -1,11 +1,14 @@
 //! Hydra: `mpiexec` of MPICH and of Intel MPI.
 
-use super::placement::{Launcher, Placement, Surroundings};
+use super::placement::{Half, Launcher, Placement, Surroundings};
 use crate::error::Error;
 use crate::job::settings::invalid;
 
 const LAUNCHER: Launcher = Launcher::Hydra;
 const LOCAL_RANK: &str = "MPI_LOCALRANKID";
+
+/// What a rank has besides what it is known by, and no other process.
+pub(super) const HALF: Half = (LAUNCHER, LOCAL_RANK, &["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"]);
 
 /// Not `PMI_RANK`, which `srun --mpi=pmi2` sets too, without a local rank.
 pub(super) fn is_present(surroundings: &dyn Surroundings) -> bool {

@@ -1,10 +1,14 @@
 //! `mpiexec` of Open MPI 4 and 5.
 
-use super::placement::{Launcher, Placement, Surroundings};
+use super::placement::{Half, Launcher, Placement, Surroundings};
 use crate::error::Error;
 
 const LAUNCHER: Launcher = Launcher::OpenMpi;
 const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
+
+/// What a rank has besides what it is known by, and no other process.
+pub(super) const HALF: Half =
+    (LAUNCHER, LOCAL_RANK, &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"]);
 
 /// Not `PMIX_RANK`, which is also there if `srun` has started the rank.
 pub(super) fn is_present(surroundings: &dyn Surroundings) -> bool {

@@ -75,6 +75,9 @@ pub(in crate::job) struct Placement {
     pub(in crate::job) identity: String,
 }
 
+/// Of a launcher: the variable by which its ranks are known, and others that only ranks have.
+pub(super) type Half = (Launcher, &'static str, &'static [&'static str]);
+
 /// What a launcher has left for its ranks: variables, open descriptors, itself as their ancestor. Tests have their own.
 pub(in crate::job) trait Surroundings {
     fn variable(&self, name: &str) -> Option<String>;

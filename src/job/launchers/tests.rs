@@ -292,3 +292,25 @@ fn other_users_of_local_rank_are_not_torchrun() {
     let recorded = torchrun(0).without("TORCHELASTIC_RUN_ID");
     assert_eq!(choose(&recorded).expect("no error"), None);
 }
+
+/// A launcher of the same protocol has perhaps started several.
+#[test]
+fn variables_of_which_only_some_are_set_are_an_error() {
+    let cases = [
+        ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("PMI_RANK=1 PMI_SIZE=2 PMI_FD=5", "MPI_LOCALRANKID", "PMI_RANK"),
+        ("MPI_LOCALNRANKS=2", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        ("TORCHELASTIC_RUN_ID=none RANK=1 WORLD_SIZE=2", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"),
+    ];
+    for (variables, missing, found) in cases {
+        let some = Recorded::default().with(variables);
+        let error = some.refused();
+        let text = error.to_string();
+        assert!(matches!(&error, Error::InvalidConfiguration(bad) if bad.setting == missing), "{text}");
+        assert!(text.contains(&format!("as {found} is")) && text.contains("INTRANODE_LAUNCHER=none"), "{text}");
+        assert_eq!(choose(&some.with("INTRANODE_LAUNCHER=none")).expect("no error"), None);
+    }
+    // Those of one that is there count.
+    assert_eq!(slurm(1).with("PMI_RANK=1 PMI_SIZE=3").place(), (1, 3));
+}

@@ -1,11 +1,14 @@
 //! `torchrun` of PyTorch.
 
-use super::placement::{Launcher, Placement, Surroundings};
+use super::placement::{Half, Launcher, Placement, Surroundings};
 use crate::error::Error;
 use crate::job::settings::invalid;
 
 const LAUNCHER: Launcher = Launcher::Torchrun;
 const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+
+/// What a rank has besides what it is known by, and no other process.
+pub(super) const HALF: Half = (LAUNCHER, "LOCAL_RANK", &[RUN_ID]);
 
 /// Not `LOCAL_RANK` alone, which other launchers of Python programs set too.
 pub(super) fn is_present(surroundings: &dyn Surroundings) -> bool {
