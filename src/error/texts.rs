@@ -8,9 +8,11 @@ pub(super) fn timed_out(operation: Operation, late: &[usize], info: &TimeoutInfo
         Operation::Send => format!(
             "send: {late} did not receive within {timeout:?}; does it wait for this rank, or is it frozen or busy?"
         ),
-        Operation::Recv | Operation::Probe => {
-            format!("{operation}: no message that matches came within {timeout:?} from {late}")
+        // Of a long one it may know, and wait for its sender to send the rest.
+        Operation::Recv => {
+            format!("recv: no message that matches came completely within {timeout:?} from {late}")
         }
+        Operation::Probe => format!("probe: no message that matches came within {timeout:?} from {late}"),
         _ => format!(
             "{operation}, round {}: {late} did not arrive within {timeout:?}; they are frozen, dead, or busy for longer than \
              the time-out",

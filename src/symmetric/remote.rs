@@ -190,7 +190,7 @@ impl<'a, T: Pod> Remote<'a, T> {
     /// ```
     ///
     /// # Panics
-    /// When the elements reach past the end, or the stride is 0.
+    /// When the elements reach past the end, or the stride is 0 and there are elements.
     #[track_caller]
     pub fn put_strided(&self, index: usize, stride: usize, values: &[T]) {
         let start = self.count(Operation::Put, size_of_val(values));
@@ -202,7 +202,7 @@ impl<'a, T: Pod> Remote<'a, T> {
     /// [`put_strided`](Remote::put_strided).
     ///
     /// # Panics
-    /// When the elements reach past the end, or the stride is 0.
+    /// When the elements reach past the end, or the stride is 0 and there are elements.
     #[track_caller]
     pub fn get_strided(&self, index: usize, stride: usize, values: &mut [T]) {
         let start = self.count(Operation::Get, size_of_val(values));
