@@ -54,6 +54,7 @@ fn expect(
     let rest = name.strip_prefix('/')?;
     if rest.is_empty()
         || rest.len() > Config::MAX_NAME_BYTES
+        || rest.contains(char::REPLACEMENT_CHARACTER)
         || rest == "."
         || rest == ".."
         || rest.bytes().any(|b| b == b'/' || b == 0)
