@@ -1,8 +1,14 @@
-//! What a rank prefetches for write while it waits for an answer, or behind it, is what its next message is written to.
+//! What is prefetched for write is what is written next; and what is complete at the deadline is no time-out.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::copy::cpu::TAKEN_FOR_INTEL;
+use crate::error::{Error, Operation};
+use crate::message::core::Core;
+use crate::message::envelope::Envelope;
+use crate::message::request::{Request, sealed};
+use crate::message::state::{State, Wait};
 use crate::segment::observed;
 use crate::tuning::{MESSAGE_EAGER_BYTES, MESSAGE_PREFETCH_BYTES, MESSAGE_ROTATES_FROM_BYTES_ON_INTEL};
 
@@ -56,4 +62,51 @@ fn nothing_is_prefetched_where_an_rfo_is_short() {
     for bytes in [64, 1 << 10, 20_000, MESSAGE_EAGER_BYTES] {
         assert!(predictions(bytes, false).is_empty(), "{bytes} bytes");
     }
+}
+
+/// Complete from the first look on that comes behind the deadline.
+struct CompleteLate {
+    progress: std::cell::Cell<usize>,
+    reported: bool,
+}
+
+impl Request for CompleteLate {}
+
+impl sealed::Poll for CompleteLate {
+    fn poll(&mut self, _core: &Core, _state: &mut State) -> Option<Result<Envelope, Error>> {
+        // Asked before the wait, and after it.
+        (self.progress.get() > 1).then_some(Ok(Envelope { source: 0, tag: 5, bytes: 7 }))
+    }
+
+    fn wait(&self) -> Wait {
+        Wait::of_several(Operation::Recv)
+    }
+
+    fn awaited(&self) -> Vec<usize> {
+        vec![0]
+    }
+
+    fn progress(&self) -> usize {
+        self.progress.set(self.progress.get() + 1);
+        0
+    }
+
+    fn reported(&mut self) -> &mut bool {
+        &mut self.reported
+    }
+
+    fn withdraw(&mut self, _core: &Core, _state: &mut State) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_is_complete_at_the_deadline_is_no_time_out() -> Result<(), Error> {
+    let config = crate::Config::new("/threads", 0, 1).timeout(Duration::from_millis(1));
+    let results = crate::threads_with(&config, |comm| {
+        let mut messages = comm.messages()?;
+        messages.wait(&mut CompleteLate { progress: Default::default(), reported: false })
+    })?;
+    assert!(matches!(results[0], Ok(Envelope { tag: 5, .. })), "{results:?}");
+    Ok(())
 }
