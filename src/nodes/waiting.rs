@@ -84,7 +84,14 @@ pub enum LeadersError {
 ///         }
 ///     }
 /// }
-/// # let _ = receive;
+///
+/// /// The same for two, of which each may take as long as the time-out.
+/// fn receive_two(from: &Receiver<Vec<u8>>, node: usize, wait: &mut Waiting<'_>) -> Result<[Vec<u8>; 2], LeadersError> {
+///     let first = receive(from, node, wait)?;
+///     wait.restart();
+///     Ok([first, receive(from, node, wait)?])
+/// }
+/// # let _ = receive_two;
 /// ```
 pub struct Waiting<'a> {
     timeout: Option<Duration>,
@@ -134,7 +141,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Begins the time-out again: what was awaited has come, and something else is awaited from now on. The library does so before each
-    /// call of a [`Leaders`](crate::Leaders); an implementation whose call waits for several messages does so after each.
+    /// call of a [`Leaders`](crate::Leaders); an implementation whose call waits for several messages does so after each. Example: [`Waiting`].
     pub fn restart(&mut self) {
         self.begun = Instant::now();
     }
