@@ -106,6 +106,9 @@ class Place:
         packed = bytearray()
         for at, length in zip(self.displs, self.counts, strict=True):
             packed += datatype.pack(self.memory, at * datatype.extent, length)
+        if self.memory.readonly:
+            # A call that receives refuses it, on all ranks.
+            return bytes(packed), datatype.format, datatype.width
         self._packed = packed
         return packed, datatype.format, datatype.width
 

@@ -90,6 +90,8 @@ class Reductions(Objects):
         with self._checking("allgather_vec"):
             if op.function is None:
                 raise ValueError("OP_NULL does not combine anything")
+            if recv is not None and (recv.memory if isinstance(recv, Place) else memoryview(recv)).readonly:
+                raise BufferError("the receive buffer is read-only")
             source = recv if send is None else send
             data = bytes(source.whole()[0] if isinstance(source, Place) else _core.Flat(source))
         fold([bytearray(each) for each in self._allgather_bytes(data)])

@@ -207,6 +207,8 @@ def written(comm: Communicator) -> None:
 
 def arguments(comm: Communicator) -> list[str]:
     """On rank 1 the arguments are wrong: it gets the reason, rank 0 an error that names it, and both can go on."""
+    from intranode import MPI
+
     seen = []
     matrix, bytes_ = numpy.zeros((4, 4)), bytearray(8)
     wrong: list[Any] = [
@@ -222,6 +224,8 @@ def arguments(comm: Communicator) -> list[str]:
         lambda: comm.Allreduce(numpy.zeros(1, "O"), numpy.zeros(1, "O")),
         lambda: comm.Allreduce(numpy.zeros(1), [numpy.zeros(1), 5]),
         lambda: comm.Allreduce(numpy.zeros(1), numpy.zeros(1), op=intranode.MINLOC),
+        lambda: comm.Bcast([bytes(24), 1, MPI.DOUBLE.Create_vector(2, 1, 2)], root=0),
+        lambda: comm.Allreduce(numpy.zeros(1), bytes(8), MPI.Op.Create(lambda a, b, _: None)),
     ]
     for call in wrong:
         try:
@@ -250,7 +254,7 @@ def test_results(what: str, size: int) -> None:
 
 def test_wrong_arguments_are_refused_on_all_ranks() -> None:
     others, own = run("test_buffers:arguments", 2)
-    assert all(each.startswith("Refused") for each in others[:12])
+    assert all(each.startswith("Refused") for each in others[:14])
     expected = [
         "BufferError: the array is not contiguous in memory: pass numpy.ascontiguousarray(x)",
         "BufferError: the array is not contiguous in memory",
@@ -264,10 +268,12 @@ def test_wrong_arguments_are_refused_on_all_ranks() -> None:
         "TypeError: an array of Python objects cannot be sent as a buffer",
         "ValueError: 5 elements of DOUBLE from element 0 on do not fit into a buffer of 8 bytes",
         "ValueError: this operation is not defined for buffers",
+        "BufferError: the receive buffer is read-only",
+        "BufferError: the receive buffer is read-only",
     ]
     for text, beginning in zip(own, expected, strict=False):
         assert text.replace('"', "'").startswith(beginning), text
-    assert own[12] == "InvalidArgument"
+    assert own[14] == "InvalidArgument"
 
 
 def layouts(comm: Communicator) -> None:
