@@ -4,12 +4,13 @@ use std::mem;
 
 use bytemuck::Pod;
 
-use crate::communicator::{Communicator, call};
+use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::session::Session;
-use crate::protocol::{Call, CauseKind};
+use crate::protocol::Call;
+use crate::rank::rank_state::EndsByPanic;
 use crate::region::{Region, Shared};
 use crate::tuning::SPREAD_PIECE_BYTES;
 
@@ -47,7 +48,7 @@ impl<L: Leaders> Hierarchical<L> {
         if self.map.nodes() == 1 {
             let mut region = self.node.region(len)?;
             if self.node.rank() == 0 {
-                let filling = Filling(&self.node);
+                let filling = EndsByPanic(&self.node.rank_state);
                 fill(region.as_mut_slice());
                 mem::forget(filling);
             }
@@ -130,14 +131,5 @@ impl<L: Leaders> Session<'_, L> {
             Some(node) => Err(Error::Refused { operation, round: self.round(), rank: map.leader_of(node) }),
             None => Ok(made),
         }
-    }
-}
-
-/// The values of the only node are being filled. It is dropped only by a panic: then the others would wait for them.
-struct Filling<'a>(&'a Communicator);
-
-impl Drop for Filling<'_> {
-    fn drop(&mut self) {
-        self.0.rank_state.poison(CauseKind::Panicked, 0);
     }
 }

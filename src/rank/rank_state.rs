@@ -538,6 +538,15 @@ impl<'s> OpenCall<'s> {
     }
 }
 
+/// Code of the program's own runs, and others wait for what comes after it. It is dropped only by a panic: then the communicator ends.
+pub(crate) struct EndsByPanic<'a>(pub(crate) &'a RankState);
+
+impl Drop for EndsByPanic<'_> {
+    fn drop(&mut self) {
+        self.0.poison(CauseKind::Panicked, 0);
+    }
+}
+
 /// A member for the time of a step. Made where it is used: it is long.
 struct Running<'a, 's> {
     rank_state: &'s RankState,

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use crate::codes::Codes;
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};
+use crate::protocol::Failure;
 use crate::protocol::symmetric::lock::{Node, Queue};
-use crate::protocol::{CauseKind, Failure};
+use crate::rank::rank_state::EndsByPanic;
 use crate::segment::recorder::Lane;
 use crate::segment::unit::Instance;
 use crate::symmetric::allocate;
@@ -105,7 +106,7 @@ impl Lock {
     pub fn lock(&self) -> Result<Guard<'_>, Error> {
         self.check_fork()?;
         self.enter()?;
-        let place = Place(self);
+        let place = self.waits();
         let taken = match self.cells.rank_state().platform.recorder {
             None => self.cells.access().lock(self, &self.deadline()),
             Some(lane) => self.lock_recorded(lane),
@@ -199,13 +200,11 @@ impl Lock {
     }
 }
 
-/// This rank's place in the queue while it waits. It cannot leave it, so where a hook panics the communicator ends: the ranks behind
-/// it would wait for a rank that has no guard to hand the lock on.
-struct Place<'a>(&'a Lock);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.cells.rank_state().poison(CauseKind::Panicked, 0);
+impl Lock {
+    /// While this rank waits in the queue, which it cannot leave: where a hook panics the communicator ends, since the ranks behind it
+    /// would wait for a rank that has no guard to hand the lock on.
+    fn waits(&self) -> EndsByPanic<'_> {
+        EndsByPanic(self.cells.rank_state())
     }
 }
 
@@ -224,7 +223,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Guard { lock } = self;
         if lock.check_fork().is_ok() {
-            let place = Place(lock);
+            let place = lock.waits();
             // An error ends the communicator; each later call reports it.
             let _ = lock.cells.access().unlock(*lock, &lock.deadline());
             mem::forget(place);
