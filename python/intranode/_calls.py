@@ -36,6 +36,8 @@ class Calls(_core.Core):
 
     def _at(self, root: int, operation: str) -> bool:
         """Whether this rank is the root, which is checked."""
+        if type(root) is int and 0 <= root < self.size:
+            return self.rank == root
         with self._checking(operation):
             if not 0 <= operator.index(root) < self.size:
                 text = f"{operation}: root {root} is not one of {self.size} ranks, which count from 0"

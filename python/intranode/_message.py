@@ -121,8 +121,6 @@ class Place:
         """After a call that has received: unpacks."""
         if self._packed is None:
             return
-        if self.memory.readonly:
-            raise BufferError("the receive buffer is read-only")
         packed, start = memoryview(self._packed), 0
         for at, length in zip(self.displs, self.counts, strict=True):
             end = start + length * self.datatype.size
