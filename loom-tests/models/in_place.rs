@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
 use intranode::protocol::CauseKind::{Died, Left, TimedOut};
-use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
+use intranode::protocol::block_transfer::{Address, BlockTransfer, Lend, OFFER};
 use intranode::protocol::{Failure, Payload};
 
 use super::collectives::barrier;
@@ -207,6 +207,19 @@ impl BlockTransfer for InPlace<'_> {
         self.staged.get(rank, chunk, staging);
     }
 
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(self)
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        assert!(Some(place) == place_of(rank), "wrong data: rank {rank} is taken to be at {place}");
+        assert!(self.offer != Some(false), "wrong data: a block is read by a rank that does not have it");
+        let block = 0..self.length(rank);
+        self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
+    }
+}
+
+impl Lend for InPlace<'_> {
     fn place(&self) -> Address {
         let offer = if self.offers { OFFER } else { 0 };
         place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)
@@ -220,12 +233,5 @@ impl BlockTransfer for InPlace<'_> {
     fn settle(&mut self, found: bool) {
         self.offers = false;
         self.in_place &= found;
-    }
-
-    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        assert!(Some(place) == place_of(rank), "wrong data: rank {rank} is taken to be at {place}");
-        assert!(self.offer != Some(false), "wrong data: a block is read by a rank that does not have it");
-        let block = 0..self.length(rank);
-        self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
     }
 }

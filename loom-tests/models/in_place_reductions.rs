@@ -7,7 +7,7 @@ use std::ops::Range;
 use intranode::copy::{Sink, Source, TERMS, Term};
 use intranode::protocol::CauseKind::{Died, Left};
 use intranode::protocol::allreduce::{Reduction, Shape};
-use intranode::protocol::block_transfer::{Address, OFFER};
+use intranode::protocol::block_transfer::{Address, Lend, OFFER};
 use intranode::protocol::{Failure, Payload};
 
 use super::faults::leave;
@@ -246,19 +246,8 @@ impl Reduction for Sums<'_> {
         self.keeps
     }
 
-    fn place(&self) -> Address {
-        let offer = if self.offers { OFFER } else { 0 };
-        place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        assert!(place.get() & OFFER != 0 && self.offers, "wrong data: {place} is not offered");
-        self.offer == Some(true)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.offers = false;
-        self.in_place &= found;
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(self)
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
@@ -289,6 +278,23 @@ impl Reduction for Sums<'_> {
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
         self.staged.collect(chunk, staging);
+    }
+}
+
+impl Lend for Sums<'_> {
+    fn place(&self) -> Address {
+        let offer = if self.offers { OFFER } else { 0 };
+        place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        assert!(place.get() & OFFER != 0 && self.offers, "wrong data: {place} is not offered");
+        self.offer == Some(true)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.offers = false;
+        self.in_place &= found;
     }
 }
 
@@ -338,8 +344,8 @@ impl Reduction for Halves<'_> {
         false
     }
 
-    fn place(&self) -> Address {
-        place_of(self.own)
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(self)
     }
 
     fn fold(&mut self, _: Range<usize>, _: bool, _: &[Term<'_>], _: Option<Sink<'_>>) {
@@ -369,5 +375,19 @@ impl Reduction for Halves<'_> {
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
         self.write(&chunk, &numbers_at(&staging, 0..chunk.len()));
+    }
+}
+
+impl Lend for Halves<'_> {
+    fn place(&self) -> Address {
+        place_of(self.own)
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        panic!("wrong data: {place} is not offered");
+    }
+
+    fn settle(&mut self, _: bool) {
+        panic!("wrong data: nothing is offered");
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
 use intranode::protocol::CauseKind::{Died, Left, TimedOut};
-use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
+use intranode::protocol::block_transfer::{Address, BlockTransfer, Lend, OFFER};
 use intranode::protocol::{Failure, Payload};
 
 use super::collectives::{barrier, refuse};
@@ -233,8 +233,8 @@ impl BlockTransfer for Fetched<'_> {
         self.staged.get(rank, chunk, staging);
     }
 
-    fn address(&self) -> Address {
-        address_of(self.own).filter(|_| self.obstacle != Obstacle::Hidden(self.own))
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(self)
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
@@ -245,6 +245,21 @@ impl BlockTransfer for Fetched<'_> {
             self.memory[rank][0].read(|view| self.staged.get(rank, chunk.clone(), view.after(chunk.start)));
         }
         !barred
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        assert!(
+            Some(place) == place_of(rank) && self.lent == Some(Lent::Mapped),
+            "wrong data: {place} of {rank}"
+        );
+        let block = 0..self.length(rank);
+        self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
+    }
+}
+
+impl Lend for Fetched<'_> {
+    fn address(&self) -> Address {
+        address_of(self.own).filter(|_| self.obstacle != Obstacle::Hidden(self.own))
     }
 
     fn refused(&mut self) {
@@ -267,14 +282,5 @@ impl BlockTransfer for Fetched<'_> {
     fn settle(&mut self, found: bool) {
         assert!(found == (self.lent == Some(Lent::Offered)), "wrong verdict about what is offered");
         self.lent = Some(Lent::Mapped).filter(|_| found);
-    }
-
-    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        assert!(
-            Some(place) == place_of(rank) && self.lent == Some(Lent::Mapped),
-            "wrong data: {place} of {rank}"
-        );
-        let block = 0..self.length(rank);
-        self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
     }
 }

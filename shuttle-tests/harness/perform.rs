@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::{Reduction, Shape};
-use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
+use intranode::protocol::block_transfer::{Address, BlockTransfer, Lend, OFFER};
 use intranode::protocol::{Barrier, Call, Failure, Member, Payload};
 
 use crate::harness::cell::Cell;
@@ -273,16 +273,8 @@ impl Reduction for Sums<'_> {
         self.keeps
     }
 
-    fn place(&self) -> Address {
-        self.place
-    }
-
-    fn find(&mut self, _: NonZeroU64) -> bool {
-        !self.lacks
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.place = settled(self.place, found);
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(self)
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
@@ -313,6 +305,20 @@ impl Reduction for Sums<'_> {
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[chunk]));
+    }
+}
+
+impl Lend for Sums<'_> {
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn find(&mut self, _: NonZeroU64) -> bool {
+        !self.lacks
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.place = settled(self.place, found);
     }
 }
 
@@ -373,8 +379,8 @@ impl BlockTransfer for Transfer<'_> {
         }
     }
 
-    fn address(&self) -> Address {
-        self.address
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(self)
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
@@ -383,6 +389,19 @@ impl BlockTransfer for Transfer<'_> {
             self.blocks[rank].read(|view| view.after(chunk.start).get(0, &mut self.received[rank][chunk]));
         }
         !self.is_barred
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        assert!(Some(place) == place_of(rank) && !self.lacks, "wrong place of rank {rank}: {place}");
+        if self.reads {
+            self.blocks[rank].read(|view| view.get(0, &mut self.received[rank]));
+        }
+    }
+}
+
+impl Lend for Transfer<'_> {
+    fn address(&self) -> Address {
+        self.address
     }
 
     fn place(&self) -> Address {
@@ -395,12 +414,5 @@ impl BlockTransfer for Transfer<'_> {
 
     fn settle(&mut self, found: bool) {
         self.place = settled(self.place, found);
-    }
-
-    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        assert!(Some(place) == place_of(rank) && !self.lacks, "wrong place of rank {rank}: {place}");
-        if self.reads {
-            self.blocks[rank].read(|view| view.get(0, &mut self.received[rank]));
-        }
     }
 }

@@ -12,8 +12,7 @@ use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::Address;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::block_transfer::{BlockTransfer, Lend, whereabouts};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers;
@@ -184,7 +183,7 @@ impl<'a> AllgathervBuffers<'a> {
         AllgathervBuffers { lending: Some(Lending::new(rank_state, place).or_at(address)), ..self }
     }
 
-    fn path(&self, ranks: usize) -> Path {
+    fn path(&mut self, ranks: usize) -> Path {
         let is_short = (0..ranks).all(|rank| self.length(rank) <= INLINE);
         Path::of_block(is_short, self)
     }
@@ -229,7 +228,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
         let Some(send) = self.send else { return };
-        if self.stores.receive() == Stores::NonTemporal && self.place().or(self.address()).is_none() {
+        if self.stores.receive() == Stores::NonTemporal && whereabouts(self.lending()) == (None, None) {
             // `put` has copied it.
             return;
         }
@@ -242,29 +241,14 @@ impl BlockTransfer for AllgathervBuffers<'_> {
         self.stores.fetch(&staging, Self::target(self.recv, &self.table, rank, &chunk));
     }
 
-    fn address(&self) -> Address {
-        self.lending.as_ref()?.address()
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        self.lending.as_mut().map(|lending| lending as _)
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let target = Self::target(self.recv, &self.table, rank, &chunk);
         self.lending.as_ref().is_some_and(|lending| lending.fetch_from(rank, from, chunk, target))
-    }
-
-    fn refused(&mut self) {
-        self.lending.iter_mut().for_each(Lending::refused);
-    }
-
-    fn place(&self) -> Address {
-        self.lending.as_ref()?.place()
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.as_mut().is_some_and(|lending| lending.find(place))
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.iter_mut().for_each(|lending| lending.settle(found));
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

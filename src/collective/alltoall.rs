@@ -14,7 +14,7 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::{Address, BlockTransfer};
+use crate::protocol::block_transfer::{BlockTransfer, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
@@ -89,7 +89,7 @@ pub(super) fn exchange<S: SendBytes>(
     let bytes = blocks.length(rank);
     rank_state.chosen(bytes, || Choice {
         operation,
-        path: Path::of_block(bytes <= INLINE, &blocks),
+        path: Path::of_block(bytes <= INLINE, &mut blocks),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -149,8 +149,9 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallBuffers<'_, S, R> 
         parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
     }
 
-    fn address(&self) -> Address {
-        self.lending.address()
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(&mut self.lending)
     }
 
     /// This rank's part of the chunk. The blocks of a sender lie in rank order, its own among them.
@@ -158,22 +159,6 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallBuffers<'_, S, R> 
         let start = parts::position(rank, self.rank, self.size) * self.bytes();
         let (own, place) = (self.range(self.rank), self.range(rank));
         parts::fetch((start, own, place), chunk, (&self.lending, rank, from), &mut self.recv, &self.stores)
-    }
-
-    fn refused(&mut self) {
-        self.lending.refused();
-    }
-
-    fn place(&self) -> Address {
-        self.lending.place()
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.find(place)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

@@ -17,7 +17,7 @@ use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
-use crate::protocol::block_transfer::{Address, BlockTransfer};
+use crate::protocol::block_transfer::{Address, BlockTransfer, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
@@ -125,7 +125,7 @@ impl Communicator {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
-            path: Path::of_block(longest <= INLINE, &blocks),
+            path: Path::of_block(longest <= INLINE, &mut blocks),
             receive: blocks.blocks.stores.receive(),
         });
         open.transfer(&call, &mut blocks)
@@ -210,8 +210,9 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBlocks<'_, '_, S,
         parts::get((part, place), chunk, staging, &mut self.blocks.recv, &self.blocks.stores);
     }
 
-    fn address(&self) -> Address {
-        self.lending.address()
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(&mut self.lending)
     }
 
     /// This rank's part of the chunk.
@@ -219,22 +220,6 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBlocks<'_, '_, S,
         let part = (self.part(rank).start, self.range_in_place(rank), self.place_of(rank));
         let VectorBuffers { recv, stores, .. } = &mut self.blocks;
         parts::fetch(part, chunk, (&self.lending, rank, from), recv, stores)
-    }
-
-    fn refused(&mut self) {
-        self.lending.refused();
-    }
-
-    fn place(&self) -> Address {
-        self.lending.place()
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.find(place)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

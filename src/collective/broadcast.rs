@@ -12,7 +12,7 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::{Address, BlockTransfer};
+use crate::protocol::block_transfer::{BlockTransfer, Lend};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
@@ -58,7 +58,7 @@ impl Communicator {
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: Path::of_block(false, &blocks),
+            path: Path::of_block(false, &mut blocks),
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))
@@ -118,29 +118,14 @@ impl BlockTransfer for BroadcastBuffer<'_> {
         self.stores.fetch(&staging, &mut self.buffer[chunk]);
     }
 
-    fn address(&self) -> Address {
-        self.lending.as_ref()?.address()
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        self.lending.as_mut().map(|lending| lending as _)
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let target = &mut self.buffer[chunk.clone()];
         self.lending.as_ref().is_some_and(|lending| lending.fetch_from(rank, from, chunk, target))
-    }
-
-    fn refused(&mut self) {
-        self.lending.iter_mut().for_each(Lending::refused);
-    }
-
-    fn place(&self) -> Address {
-        self.lending.as_ref()?.place()
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.as_mut().is_some_and(|lending| lending.find(place))
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.iter_mut().for_each(|lending| lending.settle(found));
     }
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {

@@ -13,7 +13,7 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::{Address, BlockTransfer};
+use crate::protocol::block_transfer::{Address, BlockTransfer, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
@@ -142,7 +142,7 @@ pub(super) fn gather_to(
     let operation = open.operation();
     rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
-        path: Path::of_block((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), &blocks),
+        path: Path::of_block((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), &mut blocks),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -197,16 +197,9 @@ impl BlockTransfer for GatherBuffers<'_> {
         }
     }
 
-    fn place(&self) -> Address {
-        self.lending.place()
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.find(place)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.settle(found);
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(&mut self.lending)
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

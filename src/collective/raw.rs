@@ -2,7 +2,6 @@
 //!
 //! What is sent goes to staging, and is folded, where it lies: no copy of it is made.
 
-use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -17,7 +16,7 @@ use crate::element::{Number, ReduceOp, sealed::Folder};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::allreduce::{Reduction, Shape};
-use crate::protocol::block_transfer::Address;
+use crate::protocol::block_transfer::{Address, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
@@ -178,12 +177,9 @@ impl<T: Number> Reduction for RawBuffers<'_, T> {
         self.send.is_some()
     }
 
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.find(place)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.settle(found);
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(&mut self.lending)
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {

@@ -19,7 +19,7 @@ use crate::copy::raw::{RawSource, RawTarget};
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::{Address, BlockTransfer};
+use crate::protocol::block_transfer::{BlockTransfer, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
@@ -208,7 +208,7 @@ impl Communicator {
         }
         rank_state.chosen(received, || Choice {
             operation,
-            path: Path::of_block(is_short, &data),
+            path: Path::of_block(is_short, &mut data),
             receive: data.stores.receive(),
         });
         rank_state.begin(operation)?.transfer(call, &mut data)
@@ -323,8 +323,9 @@ impl BlockTransfer for RawBlocks<'_> {
         }
     }
 
-    fn address(&self) -> Address {
-        self.lending.address()
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(&mut self.lending)
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
@@ -334,18 +335,6 @@ impl BlockTransfer for RawBlocks<'_> {
             let start = chunk.start + offset;
             self.lending.fetch_from(rank, from, start..start + target.len(), target)
         })
-    }
-
-    fn refused(&mut self) {
-        self.lending.refused();
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.find(place)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

@@ -1,7 +1,6 @@
 //! What all reductions have in common: the call, the check of the operation, and the caller's buffers as a [`Reduction`].
 
 use std::marker::PhantomData;
-use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -12,7 +11,7 @@ use crate::copy::{self, Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible, sealed::Folder};
 use crate::error::{Error, Operation};
 use crate::protocol::allreduce::{Reduction, Shape};
-use crate::protocol::block_transfer::Address;
+use crate::protocol::block_transfer::{Address, Lend, whereabouts};
 use crate::protocol::call::INLINE;
 use crate::protocol::contributions::HeaderTerms;
 use crate::protocol::{Call, Platform};
@@ -108,7 +107,7 @@ impl Communicator {
         let is_read = sliced || shape.is_read_by_others(self.rank(), self.size());
         data.read_in_place_of(&self.rank_state, (is_read, sliced));
         self.rank_state.chosen(bytes, || {
-            let path = match data.place() {
+            let path = match whereabouts(data.lending()).0 {
                 Some(_) => Path::InPlace,
                 None if sliced => Path::Slices,
                 None => Path::Staging,
@@ -310,19 +309,10 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
     }
 
     #[inline]
-    fn place(&self) -> Address {
-        self.lending.as_ref()?.place()
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        self.lending.as_mut().map(|lending| lending as _)
     }
 
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.as_mut().is_some_and(|lending| lending.find(place))
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.iter_mut().for_each(|lending| lending.settle(found));
-    }
-
-    #[inline]
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = self.send.map(|send| &send[chunk.clone()]);
         self.op.fold(FoldJob { target: self.target.chunk(chunk), own, begin, terms, staging });

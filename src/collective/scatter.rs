@@ -14,7 +14,7 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::{Address, BlockTransfer};
+use crate::protocol::block_transfer::{BlockTransfer, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
@@ -146,7 +146,7 @@ impl Communicator {
         }
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
-            path: Path::of_block(blocks.total <= INLINE, &blocks),
+            path: Path::of_block(blocks.total <= INLINE, &mut blocks),
             receive: blocks.stores.receive(),
         });
         open.transfer(call, &mut blocks)
@@ -272,8 +272,9 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
         }
     }
 
-    fn address(&self) -> Address {
-        self.lending.address()
+    #[inline]
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
+        Some(&mut self.lending)
     }
 
     /// This rank's part of the chunk.
@@ -282,22 +283,6 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
         let (len, offset) = (self.part.len(), self.offset);
         let part = (self.part.start, offset..offset.saturating_add(len), 0..len);
         parts::fetch(part, chunk, (&self.lending, root, from), recv, &self.stores)
-    }
-
-    fn refused(&mut self) {
-        self.lending.refused();
-    }
-
-    fn place(&self) -> Address {
-        self.lending.place()
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        self.lending.find(place)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {

@@ -11,7 +11,7 @@ use crate::message::core::Core;
 use crate::message::in_buffers::InBuffers;
 use crate::message::state::{Fragment, State};
 use crate::protocol::Killed;
-use crate::protocol::block_transfer::OFFER;
+use crate::protocol::block_transfer::{Lend, OFFER};
 use crate::protocol::message::offer::{Offer, Part, Want};
 use crate::protocol::message::{Settled, buffers};
 use crate::rank::lending::Lending;

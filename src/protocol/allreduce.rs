@@ -32,10 +32,9 @@
 //! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices. Of two ranks the one
 //! contributes and the other folds: shorter chunks let them do so at the same time.
 
-use core::num::NonZeroU64;
 use core::ops::Range;
 
-use super::block_transfer::Address;
+use super::block_transfer::{Address, Lend};
 use super::call::INLINE;
 use super::contributions::{HeaderTerms, StagedSource};
 use super::offers::is_offer;
@@ -107,19 +106,9 @@ pub trait Reduction {
     fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>);
     /// Whether what this rank contributed stays where it came from as long as the call lasts.
     fn keeps_contribution(&self) -> bool;
-    /// Where all ranks have what this rank contributes: a number that means the same to each of them. `None`: it goes
-    /// through staging. Each rank decides for itself.
-    fn place(&self) -> Address {
+    /// What this rank lends, at a place. `None`: what it contributes goes through staging, and it finds nothing that others offer.
+    fn lending(&mut self) -> Option<&mut dyn Lend> {
         None
-    }
-    /// As [`BlockTransfer::find`](super::block_transfer::BlockTransfer::find).
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        let _ = place;
-        false
-    }
-    /// As [`BlockTransfer::settle`](super::block_transfer::BlockTransfer::settle).
-    fn settle(&mut self, found: bool) {
-        let _ = found;
     }
     /// Folds what ranks that follow one another have contributed, in this order, into a chunk of the result. If `begin`,
     /// the first of them is rank 0. If not, the chunk holds what the ranks before them have contributed, and
@@ -234,10 +223,10 @@ impl<P: Platform> Member<'_, P> {
         let parity = self.begin_call(call, |header| write_status(header, plan.place))?;
         let places = self.all_places(parity, plan.place);
         if is_offer(places) {
-            let found = self.all_find(call, parity, |place| data.find(place))?;
+            let found = self.all_find(call, parity, data.lending())?;
             // What this rank has not published nobody has looked for.
-            if is_offer(plan.place) {
-                data.settle(found);
+            if let Some(lending) = data.lending().filter(|_| is_offer(plan.place)) {
+                lending.settle(found);
             }
             return self.reduction(call, shape, slices_from, data);
         }
@@ -327,7 +316,7 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// Chunks of about the same length, and as few as there can be.
-    pub(super) fn plan(&self, shape: Shape, slices_from: usize, data: &impl Reduction) -> Plan {
+    pub(super) fn plan(&self, shape: Shape, slices_from: usize, data: &mut impl Reduction) -> Plan {
         let (len, size) = (data.elements(), data.element_size());
         let Staging { capacity, folded, .. } = *self.staging;
         let streamed = shape.is_streamed(self.size()) && len * size < slices_from;
@@ -343,7 +332,7 @@ impl<P: Platform> Member<'_, P> {
         let terms = shape.terms(self.rank, self.size());
         let unread = !sliced && !shape.is_read_by_others(self.rank, self.size());
         let is_lent = sliced || !unread && data.keeps_contribution();
-        let place = if is_lent { data.place() } else { None };
+        let place = data.lending().filter(|_| is_lent).and_then(|lending| lending.place());
         Plan {
             len,
             element_size: size,

@@ -8,7 +8,7 @@
 
 use core::num::NonZeroU64;
 
-use super::block_transfer::{Address, OFFER};
+use super::block_transfer::{Address, Lend, OFFER};
 use super::{Call, Failure, Member, Platform};
 
 /// Whether a place is offered.
@@ -31,10 +31,10 @@ impl<P: Platform> Member<'_, P> {
         &mut self,
         call: &Call,
         parity: usize,
-        mut find: impl FnMut(NonZeroU64) -> bool,
+        lending: Option<&mut dyn Lend>,
     ) -> Result<bool, Failure> {
         let offers = self.others().map(|rank| self.status(rank, parity)).filter(|place| is_offer(*place));
-        let found = offers.flatten().all(&mut find);
+        let found = lending.is_some_and(|lending| offers.flatten().all(|place| lending.find(place)));
         self.all_done(call, found)
     }
 }

@@ -26,7 +26,7 @@
 
 use core::ops::Range;
 
-use super::block_transfer::{Address, BlockTransfer};
+use super::block_transfer::{Address, BlockTransfer, whereabouts};
 use super::call::INLINE;
 use super::offers::is_offer;
 use super::prefetch::Then;
@@ -58,8 +58,9 @@ impl<P: Platform> Member<'_, P> {
         let senders = self.senders(blocks);
         let chunk_len = self.staging.chunk_len(longest, senders, self.size());
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
-        let (own, place) = (blocks.length(self.rank), blocks.place());
-        let address = if may_fetch && place.is_none() && own > 0 { blocks.address() } else { None };
+        let own = blocks.length(self.rank);
+        let (place, address) = whereabouts(blocks.lending());
+        let address = address.filter(|_| may_fetch && place.is_none() && own > 0);
         let is_staged = place.or(address).is_none();
         let staged = if is_staged { own } else { 0 };
         let then = Then::of(staged > 0, blocks.receives());
@@ -74,8 +75,10 @@ impl<P: Platform> Member<'_, P> {
         let publish = |header: Sink<'_>| write_whereabouts(header, (place, address));
         let parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
         if is_offer(self.all_places(parity, place)) {
-            let found = self.all_find(call, parity, |place| blocks.find(place))?;
-            blocks.settle(found);
+            let found = self.all_find(call, parity, blocks.lending())?;
+            if let Some(lending) = blocks.lending() {
+                lending.settle(found);
+            }
             return self.transfer_or_fetch(call, blocks, may_fetch);
         }
         // What is written next: the next chunk, or the first of a call like this one.
@@ -112,7 +115,9 @@ impl<P: Platform> Member<'_, P> {
         }
         match fetched {
             Some(own) if !self.all_done(call, own)? => {
-                blocks.refused();
+                if let Some(lending) = blocks.lending() {
+                    lending.refused();
+                }
                 return self.transfer_or_fetch(call, blocks, false);
             }
             None if start == chunk_len && !unstaged.is_empty() => _ = self.continue_call(call, || ())?,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::copy::policy::Stores;
 use crate::error::Operation;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::block_transfer::{BlockTransfer, whereabouts};
 use crate::sys::file_size::write_stderr;
 
 /// How a call's data gets from rank to rank.
@@ -26,8 +26,8 @@ pub(crate) enum Path {
 
 impl Path {
     /// Of this rank's block.
-    pub(crate) fn of_block(fits_into_header: bool, block: &impl BlockTransfer) -> Self {
-        match (block.place(), block.address()) {
+    pub(crate) fn of_block(fits_into_header: bool, block: &mut impl BlockTransfer) -> Self {
+        match whereabouts(block.lending()) {
             _ if fits_into_header => Path::Inline,
             (Some(_), _) => Path::InPlace,
             (None, Some(_)) => Path::SingleCopy,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
 use crate::copy::{Source, TERMS, Term, cpu};
-use crate::protocol::block_transfer::{Address, OFFER};
+use crate::protocol::block_transfer::{Address, Lend, OFFER};
 use crate::rank::buffers;
 use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::heap::{self, InstancesInPlace};
@@ -169,16 +169,6 @@ impl<'a> Lending<'a> {
         Lending { address, ..self }
     }
 
-    #[inline]
-    pub(crate) fn place(&self) -> Address {
-        self.place
-    }
-
-    #[inline]
-    pub(crate) fn address(&self) -> Address {
-        self.address
-    }
-
     /// As [`BlockTransfer::fetch`](crate::protocol::block_transfer::BlockTransfer::fetch), into `target`.
     pub(crate) fn fetch_from(
         &self,
@@ -188,38 +178,6 @@ impl<'a> Lending<'a> {
         target: &mut [u8],
     ) -> bool {
         self.rank_state.cma_peers.as_ref().is_some_and(|peers| peers.fetch(rank, from, range, target))
-    }
-
-    /// As [`BlockTransfer::refused`](crate::protocol::block_transfer::BlockTransfer::refused).
-    pub(crate) fn refused(&mut self) {
-        self.address = None;
-        self.rank_state.cma_peers.iter().for_each(CmaPeers::refuse);
-    }
-
-    /// As [`BlockTransfer::find`](crate::protocol::block_transfer::BlockTransfer::find).
-    pub(crate) fn find(&mut self, place: NonZeroU64) -> bool {
-        if is_in_buffer(place) {
-            let RankState { buffers, mapped, rank, .. } = self.rank_state;
-            return buffers.find(buffers::of_place(place.get()), *rank, mapped);
-        }
-        if self.region(place).is_none() {
-            let (number, _) = region_place(place);
-            let found = self.rank_state.regions.find(number);
-            self.found.extend(found.map(|region| (number, region)));
-        }
-        self.region(place).is_some()
-    }
-
-    /// As [`BlockTransfer::settle`](crate::protocol::block_transfer::BlockTransfer::settle).
-    pub(crate) fn settle(&mut self, found: bool) {
-        if let Some(place) = self.place.filter(|place| place.get() & OFFER != 0 && is_in_buffer(*place)) {
-            self.rank_state.buffers.settle(buffers::of_place(place.get()), found);
-        }
-        self.place = match self.place {
-            Some(place) if place.get() & OFFER == 0 => Some(place),
-            Some(place) if found => NonZeroU64::new(place.get() & !OFFER),
-            _ => None,
-        };
     }
 
     /// Fills `target` with what is `start` bytes after a place. A place that does not exist was overwritten by another process:
@@ -256,6 +214,47 @@ impl<'a> Lending<'a> {
     fn region(&self, place: NonZeroU64) -> Option<&Arc<RegionBytes>> {
         let (number, _) = region_place(place);
         self.found.iter().find(|(other, _)| *other == number).map(|(_, region)| region)
+    }
+}
+
+impl Lend for Lending<'_> {
+    #[inline]
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    #[inline]
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn refused(&mut self) {
+        self.address = None;
+        self.rank_state.cma_peers.iter().for_each(CmaPeers::refuse);
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        if is_in_buffer(place) {
+            let RankState { buffers, mapped, rank, .. } = self.rank_state;
+            return buffers.find(buffers::of_place(place.get()), *rank, mapped);
+        }
+        if self.region(place).is_none() {
+            let (number, _) = region_place(place);
+            let found = self.rank_state.regions.find(number);
+            self.found.extend(found.map(|region| (number, region)));
+        }
+        self.region(place).is_some()
+    }
+
+    fn settle(&mut self, found: bool) {
+        if let Some(place) = self.place.filter(|place| place.get() & OFFER != 0 && is_in_buffer(*place)) {
+            self.rank_state.buffers.settle(buffers::of_place(place.get()), found);
+        }
+        self.place = match self.place {
+            Some(place) if place.get() & OFFER == 0 => Some(place),
+            Some(place) if found => NonZeroU64::new(place.get() & !OFFER),
+            _ => None,
+        };
     }
 }
 
