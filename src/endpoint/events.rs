@@ -10,7 +10,8 @@ use crate::endpoint::peer::{Armed, Event};
 impl Endpoint {
     /// Takes in what has come, and reports the next that has happened; never waits. Each peer has its turn. `None`: there is
     /// nothing more. Messages stay until they are received. While peers are awake, every 64th call looks for new connections, ends,
-    /// and messages of those that were asleep; [`arm`](Endpoint::arm) always does. Example: [`Endpoint::arm`].
+    /// and messages of those that were asleep, or while messages come, one after 50 µs; [`arm`](Endpoint::arm) always does. Example:
+    /// [`Endpoint::arm`].
     ///
     /// # Errors
     /// [`EndpointError::Forked`]; [`EndpointError::System`].

@@ -131,7 +131,8 @@ impl Endpoint {
         found.ok_or_else(|| self.timed_out("recv_unexpected"))
     }
 
-    /// The same without waiting. `None`: there is none.
+    /// The same without waiting. `None`: there is none, but for a message of a peer that was asleep, which a later call finds: see
+    /// [`poll`](Endpoint::poll).
     ///
     /// ```
     /// use intranode::{Endpoint, EndpointError};
@@ -170,7 +171,8 @@ impl Endpoint {
         found.ok_or_else(|| self.timed_out("recv_expected"))
     }
 
-    /// The same without waiting. `None`: it has not come yet. Example:
+    /// The same without waiting. `None`: it has not come yet, or a later call finds it, as by
+    /// [`try_recv_unexpected`](Endpoint::try_recv_unexpected). Example:
     /// [`Endpoint::try_send_expected`](crate::Endpoint::try_send_expected).
     ///
     /// # Errors
