@@ -69,6 +69,11 @@ impl PostModel {
         PostModel { bound: Some(bound), ..self }
     }
 
+    /// The same where ranks wait in this way.
+    pub(crate) fn bound_in(self, waiting: Waiting, bound: usize) -> Self {
+        if self.waiting == waiting { self.bound(bound) } else { self }
+    }
+
     /// What happens to a rank.
     pub(crate) fn fate(mut self, rank: usize, fate: Fate) -> Self {
         self.roles[rank].1 = fate;

@@ -19,7 +19,7 @@ pub(crate) const IN_RECEIVING: [&str; 4] = ["cell-copied", "slot-copied", "buffe
 pub(crate) const IN_WAITING: [&str; 2] = ["closed-unrung", "message-marked"];
 
 /// Rank 0 sends, rank 1 receives.
-fn pair(name: impl Into<String>, waiting: Waiting, sender: Role, receiver: Role) -> PostModel {
+pub(super) fn pair(name: impl Into<String>, waiting: Waiting, sender: Role, receiver: Role) -> PostModel {
     PostModel::new(name, waiting, &[sender, receiver])
 }
 
@@ -28,13 +28,13 @@ fn sends_two(rank: &Correspondent<'_>) -> Result<(), Failure> {
     rank.sends(1, 2)
 }
 
-fn receives_two(rank: &Correspondent<'_>) -> Result<(), Failure> {
+pub(super) fn receives_two(rank: &Correspondent<'_>) -> Result<(), Failure> {
     rank.receives(0)?;
     rank.receives(0)
 }
 
 /// Every rank has come to its end, and rank 1 has seen this.
-fn sees(values: &'static [u64]) -> impl Fn(&[Seen]) + Send + Sync {
+pub(super) fn sees(values: &'static [u64]) -> impl Fn(&[Seen]) + Send + Sync {
     move |seen| {
         assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
         assert!(seen[1].values == values, "wrong data: {seen:?}");
@@ -42,7 +42,11 @@ fn sees(values: &'static [u64]) -> impl Fn(&[Seen]) + Send + Sync {
 }
 
 /// What rank 1 has seen is a beginning of this, and every rank has succeeded, or has ended itself, or was told this cause.
-fn sees_or_knows(kind: CauseKind, rank: usize, values: &'static [u64]) -> impl Fn(&[Seen]) + Send + Sync {
+pub(super) fn sees_or_knows(
+    kind: CauseKind,
+    rank: usize,
+    values: &'static [u64],
+) -> impl Fn(&[Seen]) + Send + Sync {
     move |seen| {
         let cause = Cause { kind, rank, detail: 0 };
         let told = [Ok(()), Err(Failure::Killed), Err(Failure::Dead(Some(cause)))];
@@ -105,123 +109,6 @@ fn death_in_slots(waiting: Waiting, occurrence: usize) -> PostModel {
                 "a message is lost, or came from nowhere: {seen:?}"
             );
         })
-}
-
-/// Messages and their answers in the line of the pair. The third is where the first was, which has been taken.
-fn line(waiting: Waiting) -> PostModel {
-    let plays = |rank: &Correspondent<'_>| {
-        (1..=3).try_for_each(|value| {
-            rank.sends_in_slot(1, value, true)?;
-            rank.receives(1)
-        })
-    };
-    let answers = |rank: &Correspondent<'_>| {
-        (1..=3).try_for_each(|value| {
-            rank.receives(0)?;
-            rank.sends_in_slot(0, value, true)
-        })
-    };
-    pair("message_line", waiting, plays, answers).in_line().check(|seen| {
-        sees(&[1, 2, 3])(seen);
-        assert!(seen[0].values == [1, 2, 3], "wrong data: {seen:?}");
-    })
-}
-
-/// Both send to each other at once, and then again: an answer in the line need not be one to what was sent last.
-fn line_crossed(waiting: Waiting) -> PostModel {
-    let plays = |rank: &Correspondent<'_>| {
-        let peer = 1 - rank.rank;
-        (1..=3).try_for_each(|value| rank.sends_in_slot(peer, value, true))?;
-        (1..=3).try_for_each(|_| rank.receives(peer))
-    };
-    pair("message_line_crossed", waiting, plays, plays).in_line().cells(4).check(|seen| {
-        sees(&[1, 2, 3])(seen);
-        assert!(seen[0].values == [1, 2, 3], "wrong data: {seen:?}");
-    })
-}
-
-/// An answer is sent before what it seems to answer is taken: the line is not used again until that is.
-fn line_answered_unread(waiting: Waiting) -> PostModel {
-    let plays = |rank: &Correspondent<'_>| {
-        rank.sends_in_slot(1, 1, true)?;
-        rank.receives(1)?;
-        (2..=4).try_for_each(|value| rank.sends_in_slot(1, value, true))
-    };
-    let answers = |rank: &Correspondent<'_>| {
-        rank.sends_in_slot(0, 1, true)?;
-        (1..=4).try_for_each(|_| rank.receives(0))
-    };
-    pair("message_line_answered_unread", waiting, plays, answers).in_line().cells(4).check(sees(&[1, 2, 3, 4]))
-}
-
-/// Messages that are not answered: two are in the line, and the third is in the ring.
-fn line_left(waiting: Waiting) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| (1..=3).try_for_each(|value| rank.sends_in_slot(1, value, true));
-    let receives = |rank: &Correspondent<'_>| (1..=3).try_for_each(|_| rank.receives(0));
-    pair("message_line_left", waiting, sends, receives).in_line().check(sees(&[1, 2, 3]))
-}
-
-/// The line is next, and then closed: the next message is in a cell.
-fn line_closed(waiting: Waiting) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| {
-        rank.sends_in_slot(1, 1, true)?;
-        rank.sends(1, 2)?;
-        rank.sends_in_slot(1, 3, true)
-    };
-    let receives = |rank: &Correspondent<'_>| (1..=3).try_for_each(|_| rank.receives(0));
-    pair("message_line_closed", waiting, sends, receives).in_line().check(sees(&[1, 2, 3]))
-}
-
-/// The line was left, for slots of the ring, and is used again when the sides take turns again.
-fn line_again(waiting: Waiting) -> PostModel {
-    let plays = |rank: &Correspondent<'_>| {
-        (1..=3).try_for_each(|value| rank.sends_in_slot(1, value, true))?;
-        (4..=6).try_for_each(|value| {
-            rank.receives(1)?;
-            rank.sends_in_slot(1, value, true)
-        })
-    };
-    let answers = |rank: &Correspondent<'_>| {
-        (1..=3).try_for_each(|_| rank.receives(0))?;
-        (1..=3).try_for_each(|value| {
-            rank.sends_in_slot(0, value, true)?;
-            rank.receives(0)
-        })
-    };
-    pair("message_line_again", waiting, plays, answers).in_line().bound(2).check(|seen| {
-        sees(&[1, 2, 3, 4, 5, 6])(seen);
-        assert!(seen[0].values == [1, 2, 3], "wrong data: {seen:?}");
-    })
-}
-
-/// The sender dies before it has published its first or its second message in the line.
-fn death_in_line(waiting: Waiting, occurrence: usize) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| {
-        rank.sends_in_slot(1, 1, true)?;
-        rank.sends_in_slot(1, 2, true)
-    };
-    pair(format!("message_line_death_{occurrence}"), waiting, sends, receives_two)
-        .in_line()
-        .fate(0, Fate::dies_at("line-written", occurrence))
-        .check(move |seen| {
-            sees_or_knows(Died, 0, &[1, 2])(seen);
-            assert!(
-                seen[1].values.len() + 1 == occurrence,
-                "a message is lost, or came from nowhere: {seen:?}"
-            );
-        })
-}
-
-/// The receiver dies when it has copied a message of the line. A sender that waits for the answer is told.
-fn death_of_receiver_in_line(waiting: Waiting) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| {
-        rank.sends_in_slot(1, 1, true)?;
-        rank.receives(1)
-    };
-    pair("message_line_death_of_receiver", waiting, sends, receives_two)
-        .in_line()
-        .fate(1, Fate::dies_at("slot-copied", 1))
-        .check(sees_or_knows(Died, 1, &[1]))
 }
 
 /// Two messages through one buffer: the sender waits for it.
@@ -328,118 +215,6 @@ fn any_source() -> PostModel {
     })
 }
 
-/// An offer: the sender's memory is its own again, and may be overwritten, when the receiver has pulled.
-fn offer(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.writes_own(1);
-        rank.offers(1)?;
-        rank.awaits_settled(1)?;
-        rank.writes_own(2);
-        Ok(())
-    };
-    let pulls = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.pulls(0)
-    };
-    pair("message_offer", waiting, offers, pulls).check(sees(&[1]))
-}
-
-/// An offer that the receiver cannot pull: it wants the bytes in a buffer.
-fn wanted(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.offers(1)?;
-        rank.sends_wanted(1, 1)?;
-        rank.awaits_settled(1)
-    };
-    let wants = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.wants(0)
-    };
-    pair("message_wanted", waiting, offers, wants).check(sees(&[1]))
-}
-
-/// What was wanted of an offer is not wanted of a later one with its lease, whether it was pulled or withdrawn.
-fn wanted_before(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.offers(1)?;
-        rank.withdraws(1);
-        rank.offers_once_more(1)
-    };
-    let wants = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.wants_and_settles(0)
-    };
-    pair("message_wanted_before", waiting, offers, wants)
-        .check(|seen| assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}"))
-}
-
-/// The sender withdraws its offer, and changes its memory. Either that was in time, and the receiver has no message; or the
-/// receiver has it as it was offered, and the sender knows.
-fn withdrawn(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.changes(1);
-        rank.offers(1)?;
-        let withdrawn = rank.withdraws(1);
-        assert!(withdrawn || rank.knows_pulled(1), "stale data: the sender is not told that the copy is made");
-        rank.changes(2);
-        Ok(())
-    };
-    let pulls = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.pulls_changing(0)
-    };
-    pair("message_withdrawn", waiting, offers, pulls).check(|seen| {
-        assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
-        let values = [&seen[0].values[..], &seen[1].values[..]];
-        assert!(values == [&[1][..], &[0]] || values == [&[0][..], &[1, 1]], "disagreement: {seen:?}");
-    })
-}
-
-/// The sender withdraws its offer, and changes its memory. The receiver reads twice under one lease: each time it knows whether it has what
-/// was offered, and not again once it was withdrawn.
-fn stays_open(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.changes(1);
-        rank.offers(1)?;
-        assert!(rank.withdraws(1), "wrong verdict: nobody has settled it");
-        rank.changes(2);
-        Ok(())
-    };
-    let reads = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.reads_changing(0);
-        rank.reads_changing(0);
-        Ok(())
-    };
-    pair("message_offer_stays_open", waiting, offers, reads).check(|seen| {
-        assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
-        let possible = [&[0, 0][..], &[1, 1, 0], &[1, 1, 1, 1]];
-        assert!(possible.contains(&&seen[1].values[..]), "disagreement: {seen:?}");
-    })
-}
-
-/// The receiver has read, and confirmed it, before the sender withdraws: then nobody reads what the sender changes.
-fn confirmed(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.writes_own(1);
-        rank.offers(1)?;
-        // That says nothing about memory.
-        if rank.knows_pulled(1) {
-            rank.withdraws(1);
-            rank.writes_own(2);
-        }
-        Ok(())
-    };
-    let reads = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.reads(0);
-        Ok(())
-    };
-    pair("message_offer_confirmed", waiting, offers, reads).check(|seen| {
-        assert!(seen[1].values == [1], "wrong data: {seen:?}");
-    })
-}
-
 /// A rank sends, closes its side, and leaves. What it has sent is received, and then that it is gone.
 fn leave(waiting: Waiting) -> PostModel {
     let leaves = |rank: &Correspondent<'_>| {
@@ -543,80 +318,30 @@ fn death_of_receiver_in_slots(waiting: Waiting) -> PostModel {
         .check(sees_or_knows(Died, 1, &[1, 2]))
 }
 
-/// The receiver dies when it has pulled, and not said so.
-fn death_of_puller(waiting: Waiting) -> PostModel {
-    let offers = |rank: &Correspondent<'_>| {
-        rank.offers(1)?;
-        rank.awaits_settled(1)
-    };
-    let pulls = |rank: &Correspondent<'_>| {
-        rank.takes_offer(0)?;
-        rank.pulls(0)
-    };
-    pair("message_death_at_offer-pulled", waiting, offers, pulls)
-        .fate(1, Fate::dies_at("offer-pulled", 1))
-        .check(|seen| {
-            let cause = Cause { kind: Died, rank: 1, detail: 0 };
-            assert!(seen[0].end == Err(Failure::Dead(Some(cause))), "wrong verdict: {seen:?}");
-        })
-}
-
 pub(crate) fn models() -> Vec<PostModel> {
     let mut models = Vec::new();
     for waiting in [Spinning, Dozing, Parking] {
+        models.extend([two, ping_pong].map(|model| model(waiting).bound_in(Parking, 2)));
+        let all =
+            [full_ring, slots, closed_slot, slots_again, one_buffer, shifted, returned, given_back, parts];
         // Parking has many steps, and wake-ups that are lost show with few preemptions.
-        let bounded = |model: PostModel| match waiting {
-            Parking => model.bound(2),
-            Dozing => model.bound(3),
-            _ => model,
-        };
-        models.extend([two(waiting), ping_pong(waiting), offer(waiting)].map(|model| match waiting {
-            Parking => model.bound(2),
-            _ => model,
-        }));
-        models.extend(
-            [
-                full_ring(waiting),
-                slots(waiting),
-                closed_slot(waiting),
-                slots_again(waiting),
-                line(waiting),
-                line_crossed(waiting),
-                line_answered_unread(waiting),
-                line_left(waiting),
-                line_closed(waiting),
-                one_buffer(waiting),
-                shifted(waiting),
-                returned(waiting),
-                given_back(waiting),
-                parts(waiting),
-                wanted(waiting),
-                wanted_before(waiting),
-            ]
-            .map(bounded),
-        );
-        models.extend([withdrawn(waiting), stays_open(waiting), confirmed(waiting)]);
-        models.push(line_again(waiting));
+        models.extend(all.map(|model| model(waiting).bound_in(Parking, 2).bound_in(Dozing, 3)));
     }
     for waiting in [Dozing, Parking] {
-        let bounded = |model: PostModel| if waiting == Parking { model.bound(2) } else { model };
-        models.extend(
-            [leave(waiting), close(waiting), death_of_puller(waiting), interrupted(waiting)].map(bounded),
-        );
         models.extend(IN_WAITING.map(|fail_point| death_at(waiting, fail_point, 0).bound(2)));
         models.push(death_of_sender(waiting, "buffers-reserved", 1));
         models.push(death_of_sender(waiting, "message-written", 1));
-        models.push(bounded(death_of_sender(waiting, "message-written", 2)));
-        models.extend([1, 2].map(|occurrence| bounded(death_between_parts(waiting, occurrence))));
-        models.extend([1, 2].map(|occurrence| bounded(death_in_slots(waiting, occurrence))));
-        models.extend([1, 2].map(|occurrence| bounded(death_in_line(waiting, occurrence))));
-        models.push(bounded(death_in_ringing(waiting, "written-unrung", 1)));
-        models.push(bounded(death_in_ringing(waiting, "written-unrung", 2)));
-        models.push(bounded(death_in_ringing(waiting, "taken-unwoken", 1)));
         let fail_points = ["cell-copied", "buffers-read", "written-unrung"];
-        models.extend(fail_points.map(|fail_point| bounded(death_of_receiver(waiting, fail_point))));
-        models.push(bounded(death_of_receiver_in_slots(waiting)));
-        models.push(bounded(death_of_receiver_in_line(waiting)));
+        let bounded = [leave, close, interrupted, death_of_receiver_in_slots]
+            .map(|model| model(waiting))
+            .into_iter()
+            .chain([1, 2].map(|occurrence| death_between_parts(waiting, occurrence)))
+            .chain([1, 2].map(|occurrence| death_in_slots(waiting, occurrence)))
+            .chain([death_of_sender(waiting, "message-written", 2)])
+            .chain([1, 2].map(|occurrence| death_in_ringing(waiting, "written-unrung", occurrence)))
+            .chain([death_in_ringing(waiting, "taken-unwoken", 1)])
+            .chain(fail_points.map(|fail_point| death_of_receiver(waiting, fail_point)));
+        models.extend(bounded.map(|model| model.bound_in(Parking, 2)));
     }
     models.push(close(Spinning));
     models.extend([any_source(), leave_of_a_third()]);

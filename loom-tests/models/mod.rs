@@ -11,6 +11,8 @@ mod in_place;
 mod in_place_reductions;
 pub(crate) mod litmus;
 mod locks;
+mod message_line;
+mod message_offers;
 mod messages;
 mod operations;
 mod pairs;
@@ -53,6 +55,8 @@ pub(crate) fn all() -> Vec<Search> {
         searches(bells::models()),
         searches(locks::models()),
         searches(messages::models()),
+        searches(message_line::models()),
+        searches(message_offers::models()),
         searches(endpoints::models()),
     ]
     .concat()
