@@ -75,15 +75,16 @@ pub(crate) fn resize<T: Pod>(
     prefix.copy_from_slice(&memory.values()[..kept]);
     bytemuck::fill_zeroes(&mut rest[..new.used.saturating_sub(kept)]);
     let opened = publish(&mut open, call, new.own)?;
-    old.free();
+    old.free(&open);
     Ok(Symmetric::new(object, opened))
 }
 
 /// Frees an object on all ranks. Collective.
 pub(crate) fn free(object: Object, call: &Call) -> Result<(), Error> {
     let rank_state = Arc::clone(&object.rank_state);
-    agree(&mut rank_state.begin(Operation::FreeSymmetric)?, call)?;
-    object.free();
+    let mut open = rank_state.begin(Operation::FreeSymmetric)?;
+    agree(&mut open, call)?;
+    object.free(&open);
     Ok(())
 }
 

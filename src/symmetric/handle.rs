@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::rank::rank_state::RankState;
+use crate::rank::rank_state::{OpenCall, RankState};
 use crate::segment::symmetric_memory::{Open, SymmetricMemory};
 use crate::segment::unit::{Access, Instance};
 use crate::symmetric::options::SymmetricOptions;
@@ -71,8 +71,9 @@ impl Object {
         Object { rank_state: Arc::clone(rank_state), number, alignment, options, live: true }
     }
 
-    /// Frees the memory: every rank does so after the same round.
-    pub(crate) fn free(mut self) {
+    /// Frees the memory: every rank does so after the same round, and in the same call, so that no other thread of it makes an object
+    /// in between, which would lie at another offset than on the other ranks.
+    pub(crate) fn free(mut self, _: &OpenCall<'_>) {
         self.live = false;
         let mut table = self.rank_state.heap.table();
         table.free(self.number);
