@@ -87,13 +87,24 @@ impl Heap {
     /// Where all ranks find these bytes in the heap: the segment's number, and the offset in it. `None`: they are not there, or another rank
     /// is a thread of this process, which has the same mapping: where a call fails, it may still read what its caller writes again.
     pub(crate) fn place_of(&self, bytes: &[u8]) -> Address {
+        self.place(bytes, None)
+    }
+
+    /// The same of bytes in this rank's own part: of those in another's, which this one has in the phase [`Read`](crate::Read), that
+    /// rank may have a `&mut` later.
+    pub(crate) fn own_place_of(&self, rank: usize, bytes: &[u8]) -> Address {
+        self.place(bytes, Some(rank))
+    }
+
+    fn place(&self, bytes: &[u8], part: Option<usize>) -> Address {
         if !self.is_used.load(Ordering::Relaxed) {
             return None;
         }
         let table = self.table();
         let found = |Segment { number, instances, .. }: &Segment| {
             let offset = instances.offset_of(bytes).filter(|_| *number < NAMED && !instances.by_threads())?;
-            Some((*number as u64) << OFFSET_BITS | offset as u64)
+            let is_there = part.is_none_or(|rank| instances.is_in_part(rank, offset, bytes.len()));
+            is_there.then_some((*number as u64) << OFFSET_BITS | offset as u64)
         };
         // Never 0.
         NonZeroU64::new(table.segments.iter().find_map(found)?.wrapping_add(1))
@@ -315,6 +326,23 @@ mod tests {
         let handle = ShmHandle::decode([1, 0, inode, 0, inode, stride as u64]).unwrap();
         table.add(Instances::share(&handle, mapping, 1, stride), KIND, page_size(), stride);
         table.segments.last().unwrap().number
+    }
+
+    #[test]
+    fn a_part_is_told_from_those_beside_it() {
+        let stride = page_size();
+        let mapping = Mapping::anonymous(3 * stride).unwrap();
+        let inode = mapping.start().addr() as u64;
+        let handle = ShmHandle::decode([1, 0, inode, 0, inode, 3 * stride as u64]).unwrap();
+        let instances = Instances::share(&handle, mapping, 3, stride);
+        let parts = |offset, len| [0, 1, 2].map(|rank| instances.is_in_part(rank, offset, len));
+        assert_eq!(parts(stride - 1, 1), [true, false, false]);
+        assert_eq!(parts(stride, stride), [false, true, false]);
+        assert_eq!(parts(3 * stride - 8, 8), [false, false, true]);
+        assert_eq!(
+            [parts(stride - 1, 2), parts(stride, stride + 1), parts(stride, usize::MAX)],
+            [[false; 3]; 3]
+        );
     }
 
     #[test]

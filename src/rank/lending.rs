@@ -45,9 +45,13 @@ impl RankState {
     }
 
     /// The same for bytes that may be written while others read them, as those of a message that is taken back or whose request is
-    /// forgotten: no other rank ever has a `&mut` to where it finds them. So not in a region, whose parts may change hands meanwhile.
+    /// forgotten: no other rank ever has a `&mut` to where it finds them. So not in a region, whose parts may change hands meanwhile, nor
+    /// in another rank's instance of a symmetric object.
     pub(crate) fn lend_unbound(&self, bytes: &[u8]) -> Address {
-        self.heap.place_of(bytes).or_else(|| self.place_in_buffer(bytes)).filter(|_| self.lends())
+        self.heap
+            .own_place_of(self.rank, bytes)
+            .or_else(|| self.place_in_buffer(bytes))
+            .filter(|_| self.lends())
     }
 
     /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a symmetric object, in a buffer or in the heap

@@ -135,6 +135,15 @@ impl Instances {
         (end <= self.stride * self.ranks).then_some(offset)
     }
 
+    /// Whether bytes at an offset lie in the part of a rank.
+    pub(crate) fn is_in_part(&self, rank: usize, offset: usize, len: usize) -> bool {
+        let start = self.stride * rank;
+        offset
+            .checked_sub(start)
+            .and_then(|before| before.checked_add(len))
+            .is_some_and(|end| end <= self.stride)
+    }
+
     /// The bytes at an offset; `None` if they reach past the end.
     pub(crate) fn view(&self, offset: usize, len: usize) -> Option<Source<'_>> {
         let end = offset.checked_add(len)?;
