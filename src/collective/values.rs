@@ -57,12 +57,9 @@ impl Communicator {
         let mut open = self.rank_state.begin(operation)?;
         vectors::broadcast_vec(&mut open, &call, &mut bytes, root)?;
         if is_root {
-            return agree(&mut open, &call, Ok(()));
+            return agree(open, &call, Ok(()));
         }
-        *value = {
-            let decoded = decode(operation, root, &bytes);
-            agree(&mut open, &call, decoded)?
-        };
+        *value = agree(open, &call, decode(operation, root, &bytes))?;
         Ok(())
     }
 
@@ -90,7 +87,7 @@ impl Communicator {
         };
         let mut open = self.rank_state.begin(operation)?;
         let gathered = vectors::allgather_vec(&mut open, &call, &bytes)?;
-        agree(&mut open, &call, decode_all(operation, &gathered))
+        agree(open, &call, decode_all(operation, &gathered))
     }
 
     /// Gathers the value of every rank on rank `root`: returns them in rank order there, and `None` elsewhere. Collective. With
@@ -125,7 +122,7 @@ impl Communicator {
         let mut open = self.rank_state.begin(operation)?;
         let gathered = vectors::gather_vec(&mut open, &call, &bytes, root)?;
         let values = gathered.map(|gathered| decode_all(operation, &gathered)).transpose();
-        agree(&mut open, &call, values)
+        agree(open, &call, values)
     }
 }
 
@@ -164,12 +161,13 @@ pub(crate) fn decode_all<V: DeserializeOwned>(
     counts.iter().enumerate().map(next).collect()
 }
 
-/// The last round: a rank that could not decode its values refuses.
-fn agree<V>(open: &mut OpenCall<'_>, call: &Call, decoded: Result<V, Error>) -> Result<V, Error> {
+/// The last round: a rank that could not decode its values refuses. The call ends here: a value that is dropped then may make calls.
+fn agree<V>(mut open: OpenCall<'_>, call: &Call, decoded: Result<V, Error>) -> Result<V, Error> {
     match decoded {
         Ok(value) => {
-            gather(open, call, &[], &mut [], BlockTable::Equal { bytes: 0 })?;
-            Ok(value)
+            let agreed = gather(&mut open, call, &[], &mut [], BlockTable::Equal { bytes: 0 });
+            drop(open);
+            agreed.map(|()| value)
         }
         Err(error) => Err(open.refuse(call, error)),
     }

@@ -88,7 +88,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidRoot`]; [`Error::AllocationFailed`] on the root; otherwise as [`barrier`](Communicator::barrier).
+    /// [`Error::InvalidRoot`]; [`Error::AllocationFailed`] on the root, and on every rank if no vector has room for the blocks; otherwise as
+    /// [`barrier`](Communicator::barrier).
     #[expect(clippy::type_complexity, reason = "the blocks and their counts, on the root")]
     pub fn gather_vec<T: Pod>(&self, send: &[T], root: usize) -> Result<Option<(Vec<T>, Vec<usize>)>, Error> {
         let operation = Operation::GatherVec;
@@ -153,7 +154,7 @@ pub(super) fn broadcast_vec<T: Pod>(
         *data = bytemuck::allocation::try_cast_vec(beginning)
             .unwrap_or_else(|(_, bytes)| bytemuck::allocation::pod_collect_to_vec(&bytes));
     } else {
-        let mut received = allocate(open, call, count, is_whole)?;
+        let mut received = allocate(open, call, Some(count), is_whole)?;
         if !is_whole {
             open.transfer(call, &mut BroadcastBuffer::new(bytemuck::cast_slice_mut(&mut received), root))?;
         }
@@ -194,10 +195,11 @@ pub(super) fn gather_vec<T: Pod>(
     let (firsts, width) = (first_blocks(open, call, send)?, size_of::<T>());
     let is_whole = firsts.iter().all(|first| first.data(width).is_some());
     let is_root = open.rank_state().rank == root;
-    let mut recv = if is_root { allocate::<T>(open, call, total(&firsts), is_whole)? } else { Vec::new() };
+    // Where no vector has room for the blocks, that is so on every rank.
+    let (all, own) = (total(&firsts), if is_root { total(&firsts) } else { Some(0) });
+    let mut recv = allocate::<T>(open, call, all.and(own), is_whole)?;
     let (counts, displs) = places(&firsts);
-    let all = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
-    open.moves(all.saturating_mul(width));
+    open.moves(all.unwrap_or(usize::MAX).saturating_mul(width));
     let bytes = bytemuck::cast_slice_mut(&mut recv);
     if !is_whole {
         let table = BlockTable::Given { counts: &counts, displs: &displs, width };
@@ -216,24 +218,33 @@ fn first_blocks<T: Pod>(open: &mut OpenCall<'_>, call: &Call, send: &[T]) -> Res
 }
 
 /// Memory for all blocks. A rank that has none refuses the second transfer, if there is one.
-fn allocate<T: Pod>(open: &mut OpenCall<'_>, call: &Call, len: usize, is_whole: bool) -> Result<Vec<T>, Error> {
+fn allocate<T: Pod>(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    len: Option<usize>,
+    is_whole: bool,
+) -> Result<Vec<T>, Error> {
     room(open.operation(), len).map_err(|error| if is_whole { error } else { open.refuse(call, error) })
 }
 
-/// Memory for `len` elements.
-pub(crate) fn room<T: Pod>(operation: Operation, len: usize) -> Result<Vec<T>, Error> {
-    // Elements of no bytes: there would be memory.
-    let room = if len < usize::MAX { bytemuck::allocation::try_zeroed_vec(len) } else { Err(()) };
+/// Memory for `len` elements; `None`: for more than a vector has, also if they have no bytes.
+pub(crate) fn room<T: Pod>(operation: Operation, len: Option<usize>) -> Result<Vec<T>, Error> {
+    let room = len.ok_or(()).and_then(bytemuck::allocation::try_zeroed_vec);
     room.map_err(|()| Error::AllocationFailed {
         operation,
-        requested_bytes: len.saturating_mul(size_of::<T>()),
+        requested_bytes: len.unwrap_or(usize::MAX).saturating_mul(size_of::<T>()),
         reason: "the process has no memory for what the other ranks send".into(),
     })
 }
 
-/// The length of all blocks together, in elements. `usize::MAX`: it is more than a vector has, and there is no memory for that.
-fn total(blocks: &[FirstBlock]) -> usize {
-    blocks.iter().fold(0, |sum, first| sum.saturating_add(first.count()))
+/// The length of all blocks together, in elements. `None`: it is more than a vector has.
+fn total(blocks: &[FirstBlock]) -> Option<usize> {
+    sum(blocks.iter().map(FirstBlock::count))
+}
+
+/// The sum of lengths, unless it overflows.
+pub(crate) fn sum(mut lengths: impl Iterator<Item = usize>) -> Option<usize> {
+    lengths.try_fold(0usize, |sum, len| sum.checked_add(len))
 }
 
 /// The counts and displacements of the blocks, in elements.

@@ -9,6 +9,7 @@ use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
+use crate::nodes::session::Session;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -51,7 +52,7 @@ impl<L: Leaders> Hierarchical<L> {
         let mut session = self.begin(operation)?;
         session.broadcast_vec(&call, checked, &mut bytes, root)?;
         let decoded = if is_root { Ok(None) } else { decode(operation, root, &bytes).map(Some) };
-        if let Some(received) = session.all_have(&call, decoded)? {
+        if let Some(received) = all_have(session, &call, decoded)? {
             *value = received;
         }
         Ok(())
@@ -86,7 +87,7 @@ impl<L: Leaders> Hierarchical<L> {
         let (bytes, checked) = apart(encode(operation, self.rank(), value));
         let mut session = self.begin(operation)?;
         let gathered = session.allgather_vec(&call, checked, &bytes)?;
-        session.all_have(&call, decode_all(operation, &gathered))
+        all_have(session, &call, decode_all(operation, &gathered))
     }
 
     /// Gathers the value of every rank on rank `root`, as
@@ -124,8 +125,23 @@ impl<L: Leaders> Hierarchical<L> {
         let mut session = self.begin(operation)?;
         let gathered = session.gather_vec(&call, checked, &bytes, root)?;
         let values = gathered.map(|gathered| decode_all(operation, &gathered)).transpose();
-        session.all_have(&call, values)
+        all_have(session, &call, values)
     }
+}
+
+/// Lets all ranks know whether each could decode what it needs. The call ends here: a value that is dropped then may make calls.
+fn all_have<V, L: Leaders>(
+    mut session: Session<'_, L>,
+    call: &Call,
+    decoded: Result<V, Error>,
+) -> Result<V, Error> {
+    let (value, decoded) = match decoded {
+        Ok(value) => (Some(value), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    let agreed = session.all_have(call, decoded);
+    drop(session);
+    agreed.map(|()| value.expect("the call of a rank without it is refused"))
 }
 
 /// What is sent, and whether that could be made. If not, nothing is.

@@ -5,7 +5,7 @@
 
 use bytemuck::Pod;
 
-use crate::collective::vectors::{Gathered, room};
+use crate::collective::vectors::{Gathered, room, sum};
 use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
@@ -117,7 +117,7 @@ impl<L: Leaders> Session<'_, L> {
     ) -> Result<(), Error> {
         let is_root = self.all.rank() == root;
         let len = self.lengths(call, checked, if is_root { data.len() } else { 0 })?;
-        let own = if is_root { Ok(None) } else { room(self.operation, len[root]).map(Some) };
+        let own = if is_root { Ok(None) } else { room(self.operation, Some(len[root])).map(Some) };
         let mut received = self.all_have(call, own)?;
         self.broadcast_from(bytemuck::cast_slice_mut(received.as_mut().unwrap_or(data)), root)?;
         if let Some(received) = received {
@@ -151,7 +151,8 @@ impl<L: Leaders> Session<'_, L> {
     ) -> Result<Option<Gathered<T>>, Error> {
         let counts = self.lengths(call, checked, send.len())?;
         let is_root = self.all.rank() == root;
-        let mut recv = self.all_have(call, room(self.operation, if is_root { total(&counts) } else { 0 }))?;
+        let len = if is_root { total(&counts) } else { Some(0) };
+        let mut recv = self.all_have(call, room(self.operation, len))?;
         let (own, all) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(&mut recv));
         self.gather_on(own, all, &bytes::<T>(&counts), root)?;
         Ok(is_root.then_some((recv, counts)))
@@ -203,8 +204,8 @@ impl<L: Leaders> Session<'_, L> {
     }
 }
 
-fn total(counts: &[usize]) -> usize {
-    counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+fn total(counts: &[usize]) -> Option<usize> {
+    sum(counts.iter().copied())
 }
 
 fn bytes<T>(counts: &[usize]) -> Vec<usize> {

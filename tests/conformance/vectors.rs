@@ -101,8 +101,17 @@ fn vec_of_elements_without_size(comm: Communicator) -> Outcome {
         all.len()
     );
     ensure!(counts == (0..comm.size()).collect::<Vec<_>>(), "{counts:?}");
-    let too_many = comm.allgather_vec(&[(); usize::MAX - 1]);
-    ensure!(comm.size() == 1 || matches!(too_many, Err(Error::AllocationFailed { .. })));
+    // As many as a vector has.
+    let mut data = vec![(); if comm.rank() == 0 { usize::MAX } else { 0 }];
+    comm.broadcast_vec(&mut data, 0)?;
+    let own = if comm.rank() == 0 { usize::MAX } else { 0 };
+    let (all, _) = comm.allgather_vec(&vec![(); own])?;
+    ensure!((data.len(), all.len()) == (usize::MAX, usize::MAX), "{} and {}", data.len(), all.len());
+    // More than that is an error on every rank.
+    let own = [(); usize::MAX - 1];
+    for too_many in [comm.allgather_vec(&own).map(drop), comm.gather_vec(&own, 0).map(drop)] {
+        ensure!(comm.size() == 1 || matches!(too_many, Err(Error::AllocationFailed { .. })), "{too_many:?}");
+    }
     comm.barrier()?;
     Ok(())
 }
@@ -169,6 +178,7 @@ mod values {
             row!(values_that_cannot_be_encoded),
             row!(values_that_cannot_be_decoded).ranks(&[2, 3, 4, 8]),
             row!(values_at_a_root_that_does_not_exist),
+            row!(values_that_make_calls_when_they_are_dropped).ranks(&[2, 3]),
         ]
     }
 
@@ -249,6 +259,37 @@ mod values {
             still_works(&comm)?;
         }
         Ok(())
+    }
+
+    /// One that was not received makes a call when it is dropped, and panics if that fails.
+    struct Caller<'c>(Option<&'c Communicator>);
+
+    impl Drop for Caller<'_> {
+        fn drop(&mut self) {
+            if let Some(comm) = self.0 {
+                comm.barrier().expect("no call is under way");
+            }
+        }
+    }
+
+    impl Serialize for Caller<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_unit()
+        }
+    }
+
+    impl<'d> Deserialize<'d> for Caller<'_> {
+        fn deserialize<D: serde::Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+            <()>::deserialize(deserializer).map(|()| Caller(None))
+        }
+    }
+
+    fn values_that_make_calls_when_they_are_dropped(comm: Communicator) -> Outcome {
+        let mut value = Caller(Some(&comm));
+        comm.broadcast_value(&mut value, 0)?;
+        ensure!(value.0.is_some() == (comm.rank() == 0));
+        drop(value);
+        still_works(&comm)
     }
 
     fn values_at_a_root_that_does_not_exist(comm: Communicator) -> Outcome {

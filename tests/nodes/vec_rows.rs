@@ -18,7 +18,11 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_refuse_wrong_blocks_in_place).ranks(&[2, 3]),
     ];
     if cfg!(feature = "serde") {
-        rows.extend([row!(nodes_with_values).ranks(RANKS), row!(nodes_refuse_wrong_values).ranks(&[2, 3])]);
+        rows.extend([
+            row!(nodes_with_values).ranks(RANKS),
+            row!(nodes_refuse_wrong_values).ranks(&[2, 3]),
+            row!(nodes_with_values_that_make_calls_when_they_are_dropped).ranks(&[2, 3]),
+        ]);
     }
     rows
 }
@@ -46,6 +50,11 @@ fn nodes_with_lengths_that_senders_know(comm: Communicator) -> Outcome {
                 compared::same::<u32>("broadcast_vec", nodes, "", most);
             }
         }
+        // As many elements of no bytes as a vector has, and more.
+        let mut most = vec![(); if rank == 0 { usize::MAX } else { 0 }];
+        nodes.broadcast_vec(&mut most, 0)?;
+        ensure!(most.len() == usize::MAX, "broadcast_vec: {} elements", most.len());
+        ensure_matches!(nodes.allgather_vec(&[(); usize::MAX - 1]), Err(Error::AllocationFailed { .. }));
         ensure_matches!(nodes.broadcast_vec(&mut vec![0u8], size), Err(Error::InvalidRoot { .. }));
         ensure_matches!(nodes.gather_vec(&[0u8], size), Err(Error::InvalidRoot { .. }));
         // One rank gathers what the others broadcast.
@@ -95,6 +104,49 @@ fn nodes_refuse_wrong_values(comm: Communicator) -> Outcome {
         }
         Ok(nodes.barrier()?)
     })
+}
+
+/// Makes a call when it is dropped, unless it was received. A panic there would be one of the test.
+#[cfg(feature = "serde")]
+struct Caller<'c>(Option<&'c intranode::Hierarchical>);
+
+#[cfg(feature = "serde")]
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if let Some(nodes) = self.0 {
+            nodes.barrier().expect("no call is under way");
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Caller<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'d> serde::Deserialize<'d> for Caller<'_> {
+    fn deserialize<D: serde::Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        <()>::deserialize(deserializer).map(|()| Caller(None))
+    }
+}
+
+#[cfg(feature = "serde")]
+fn nodes_with_values_that_make_calls_when_they_are_dropped(comm: Communicator) -> Outcome {
+    over(&comm, |comm, nodes| {
+        let mut value = Caller(Some(nodes));
+        nodes.broadcast_value(&mut value, 0)?;
+        ensure!(value.0.is_some() == (comm.rank() == 0));
+        drop(value);
+        Ok(nodes.barrier()?)
+    })
+}
+
+#[cfg(not(feature = "serde"))]
+fn nodes_with_values_that_make_calls_when_they_are_dropped(_: Communicator) -> Outcome {
+    unreachable!("the row is not listed")
 }
 
 #[cfg(not(feature = "serde"))]
