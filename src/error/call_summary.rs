@@ -160,19 +160,31 @@ fn is_own(call: &Call) -> bool {
     call.reduction == OWN_REDUCTION
 }
 
-/// The bits of a digest that shares [`Call::extra`] with a root: of up to 65,536 ranks.
+/// The bits of a digest that shares [`Call::extra`] with a root: of up to 65,536 ranks, or what is left of a larger one.
 const DIGEST_BITS: u32 = 48;
 
 const DIGEST_MASK: u64 = (1 << DIGEST_BITS) - 1;
 
 /// A root and a digest in one number. A root that does not exist may appear as another one: its rank refuses.
 pub(crate) fn root_and_digest(root: usize, digest: u64) -> u64 {
-    (root as u64) << DIGEST_BITS | digest & DIGEST_MASK
+    // Several nodes may have more ranks: where two such roots have the same place, their digests differ.
+    let above = root as u64 >> (u64::BITS - DIGEST_BITS);
+    (root as u64) << DIGEST_BITS | (digest ^ above) & DIGEST_MASK
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roots_of_more_ranks_than_one_machine_has_differ() {
+        let roots = [0, 1, 1 << 16, (1 << 16) + 1, 1 << 17, 1 << 40];
+        let codes: std::collections::HashSet<u64> =
+            roots.iter().map(|root| root_and_digest(*root, 0xABCD)).collect();
+        assert_eq!(codes.len(), roots.len());
+        // Of one machine: as it is.
+        assert_eq!(root_and_digest(0xFFFF, 5), 0xFFFF << DIGEST_BITS | 5);
+    }
 
     #[test]
     fn an_alignment_is_read_from_the_call_that_it_was_written_to() {
