@@ -455,7 +455,7 @@ pub enum Error {
     )]
     NodeLate(Box<NodeTimeout>),
 
-    /// What connects the nodes of a [`Hierarchical`](crate::Hierarchical) communicator has failed.
+    /// What connects the nodes of a [`Hierarchical`](crate::Hierarchical) communicator has failed, or a rank in the middle of a call.
     #[error("{operation}: the nodes cannot go on: {reason}")]
     LeadersFailed {
         /// The operation that this rank called.

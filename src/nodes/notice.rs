@@ -211,6 +211,16 @@ pub(super) fn among_all(error: Error, operation: Operation, round: u32, first: u
     }
 }
 
+/// The error of this rank in a step, after which the communicator has ended: one that says so, also where that of the step does not end
+/// the node's communicator. The other nodes wait for what does not come.
+pub(super) fn ending(error: Error, operation: Operation, rank: usize) -> Error {
+    if error.is_fatal() {
+        return error;
+    }
+    let reason = format!("rank {rank} has failed: {error}");
+    Error::LeadersFailed { operation, reason: reason.into() }
+}
+
 /// A time-out as a word; 0 is none.
 fn nanoseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
@@ -268,6 +278,20 @@ mod tests {
             panic!("it is the same error");
         };
         assert_eq!(calls.iter().map(|call| call.rank).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn an_error_that_ends_the_communicator_says_so_and_why() {
+        let operation = Operation::Allreduce;
+        let differ = Error::OperationsDiffer { operation, ranks: [4].into() };
+        let (notice, text) = (Notice::of_error(&differ, 4), differ.to_string());
+        let error = ending(differ, operation, 4);
+        assert!(error.is_fatal() && error.to_string().contains(&text), "{error}");
+        // As on the other nodes, but for what of the text is cut there.
+        let there = notice.error(operation, &NodeMap::new(&[3, 2]).unwrap()).unwrap();
+        assert!(error.to_string().starts_with(&there.to_string()), "{there}");
+        let left = Error::RankLeft { operation, round: 7, rank: 4, rounds: 6 };
+        assert!(matches!(ending(left, operation, 3), Error::RankLeft { rank: 4, .. }));
     }
 
     #[test]

@@ -22,7 +22,8 @@ impl<L: Leaders> Hierarchical<L> {
     /// If `combine` panics, the communicator has ended on all ranks.
     ///
     /// With `INTRANODE_CHECK=1` only the ranks of one node compare what their operations do, and only in the form for long data.
-    /// Where they differ, their error is [`Error::OperationsDiffer`], and the communicator has ended on all nodes, which is not so on one machine.
+    /// Where they differ the communicator has ended on all nodes, which is not so on one machine: the error is [`Error::LeadersFailed`], whose
+    /// reason is the text of [`Error::OperationsDiffer`].
     ///
     /// ```
     /// use intranode::{Hierarchical, NodeMap};

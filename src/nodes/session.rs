@@ -11,7 +11,7 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::{Hierarchical, State};
 use crate::nodes::leaders::Leaders;
-use crate::nodes::notice::{NOTICE, Notice, among_all};
+use crate::nodes::notice::{NOTICE, Notice, among_all, ending};
 use crate::nodes::steps::LEADER;
 use crate::nodes::waiting::{LeadersError, Waiting};
 use crate::protocol::{Call, CauseKind};
@@ -58,7 +58,7 @@ impl<L: Leaders> Session<'_, L> {
         step(&self.all.node).map_err(|error| {
             let error = self.among_all(error);
             self.fail(Notice::of_error(&error, self.all.rank()));
-            error
+            ending(error, self.operation, self.all.rank())
         })
     }
 
@@ -86,7 +86,7 @@ impl<L: Leaders> Session<'_, L> {
         let told = told.map_err(|error| {
             let error = self.among_all(error);
             self.fail(Notice::of_error(&error, self.all.rank()));
-            error
+            ending(error, self.operation, self.all.rank())
         })?;
         match told.error(self.operation, &self.all.map) {
             Some(error) => {

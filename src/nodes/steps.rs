@@ -11,7 +11,7 @@ use crate::error::{Error, Operation};
 use crate::nodes::desk::{Desk, Exchange, pause};
 use crate::nodes::hierarchical::Sizes;
 use crate::nodes::map::NodeMap;
-use crate::nodes::notice::{NOTICE, Notice, among_all};
+use crate::nodes::notice::{NOTICE, Notice, among_all, ending};
 use crate::nodes::packets::{self, Along, SHOWN};
 use crate::nodes::waiting::pulse_every;
 use crate::protocol::Call;
@@ -57,9 +57,9 @@ impl Steps {
     /// Ends the communicator.
     fn failed(&self, error: Error) -> Error {
         let first = self.map.leader_of(self.own);
-        let error = among_all(error, self.operation, self.round, first);
-        self.desk.fail(Notice::of_error(&error, first + self.node.rank()));
-        error
+        let (error, rank) = (among_all(error, self.operation, self.round, first), first + self.node.rank());
+        self.desk.fail(Notice::of_error(&error, rank));
+        ending(error, self.operation, rank)
     }
 
     /// An exchange between leaders, of `data` of this one, which the other ranks only wait for: they keep theirs.
