@@ -9,7 +9,8 @@ use crate::nodes::waiting::{LeadersError, Waiting};
 ///
 /// All leaders make the same collective calls in the same order. A call returns when this leader's part is complete. While it
 /// waits it calls [`Waiting::pause`] again and again, which keeps the ranks of its node from giving it up, so an
-/// implementation starts what it does and tests it. After an error it is used no more.
+/// implementation starts what it does and tests it. After an error it is used no more. A panic in it ends the communicator; the other
+/// nodes learn of it by [`fail`](Leaders::fail) in this leader's next call, or by the time-out.
 ///
 /// Each call but [`barrier`](Leaders::barrier) has a second form, which starts it and does not wait; [`test`](Leaders::test)
 /// completes it. A leader has started at most one at a time, and makes no other call but [`fail`](Leaders::fail) before that is

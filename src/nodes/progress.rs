@@ -1,5 +1,6 @@
 //! What goes on with the calls that were started: a test as far as that takes no waiting, any other call to the end of all of them.
 
+use std::mem;
 use std::sync::{Arc, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Instant;
@@ -14,6 +15,7 @@ use crate::nodes::queue::Verdict;
 use crate::nodes::steps::Steps;
 use crate::nodes::waiting::{LeadersError, pause_since};
 use crate::protocol::CauseKind;
+use crate::rank::rank_state::EndsByPanic;
 
 /// The rounds are numbered modulo 2²⁸, as those of a communicator.
 const ROUNDS: u32 = 1 << 28;
@@ -99,7 +101,9 @@ impl<L: Leaders> Hierarchical<L> {
     /// Goes on with the exchange between leaders that the first call has asked for. Whether the call can go on.
     fn exchange(&self, state: &mut State<L>) -> bool {
         let nobody = || LeadersError::Transport { reason: "this node has no leader".to_owned() };
-        self.desk.serve(
+        // The call that has asked would wait for ever, and show the ranks of its node that it lives.
+        let panics = EndsByPanic(&self.node.rank_state);
+        let goes_on = self.desk.serve(
             &mut state.leaders,
             |leaders, exchange| {
                 let leaders = leaders.as_mut().ok_or_else(nobody)?;
@@ -111,7 +115,9 @@ impl<L: Leaders> Hierarchical<L> {
                 }
             },
             |leaders| leaders.as_mut().ok_or_else(nobody)?.test(self.timeout),
-        )
+        );
+        mem::forget(panics);
+        goes_on
     }
 }
 

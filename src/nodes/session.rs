@@ -15,6 +15,7 @@ use crate::nodes::notice::{NOTICE, Notice, among_all, ending};
 use crate::nodes::steps::LEADER;
 use crate::nodes::waiting::{LeadersError, Waiting};
 use crate::protocol::{Call, CauseKind};
+use crate::rank::rank_state::EndsByPanic;
 
 /// A call in progress, the only one of this rank.
 pub(super) struct Session<'a, L: Leaders> {
@@ -111,10 +112,12 @@ impl<L: Leaders> Session<'_, L> {
             of_node.is_ok()
         };
         let mut wait = Waiting::new(timeout, &mut pulse);
+        let panics = EndsByPanic(&node.rank_state);
         let result = match &mut self.state.leaders {
             Some(leaders) => exchange(leaders, data, &mut wait),
             None => Err(LeadersError::Transport { reason: "this node has no leader".to_owned() }),
         };
+        mem::forget(panics);
         // The ranks of the node have the same error, from the node.
         of_node?;
         let told = match result {

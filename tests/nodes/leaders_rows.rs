@@ -1,5 +1,6 @@
-//! Rows of leaders that are not the library's: slow ones, and some that bring too little.
+//! Rows of leaders that are not the library's: slow ones, some that bring too little, and some that panic.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -16,30 +17,48 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_that_come_in_time_for_each_message).ranks(&[4]).timeout(TIMEOUT),
         row!(nodes_name_who_is_late_and_not_who_waits_for_it).ranks(&[4]).timeout(TIMEOUT),
         row!(nodes_whose_leaders_bring_too_little).ranks(&[3]),
+        row!(nodes_whose_leader_panics).ranks(&[3]).timeout(TIMEOUT),
     ]
 }
 
-/// Leaders over simulated nodes that take this long for each message, and that may lose half of what comes in calls that are tested.
+/// Leaders over simulated nodes that take this long for each message, and that may have a fault.
 struct Odd {
     leaders: LocalLeaders,
     delay: Duration,
-    cuts: bool,
+    fault: Fault,
 }
 
-fn join(comm: &Communicator, map: NodeMap, delay: Duration, cuts: bool) -> Result<Hierarchical<Odd>, Error> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It loses half of what comes in calls that are tested.
+    Cuts,
+    /// This call panics: the number of those before it.
+    Panics(usize),
+}
+
+fn join(comm: &Communicator, map: NodeMap, delay: Duration, fault: Fault) -> Result<Hierarchical<Odd>, Error> {
     let own = map.node_of(comm.rank());
     let node = comm.split(own, comm.rank())?;
     let leads = node.rank() == 0;
     let meet = comm.split(usize::from(leads), comm.rank())?;
-    let cuts = cuts && own == 1;
+    let fault = if own == 1 { fault } else { Fault::None };
     let leaders = match leads {
-        true => Some(Odd { leaders: LocalLeaders::new(meet)?, delay, cuts }),
+        true => Some(Odd { leaders: LocalLeaders::new(meet)?, delay, fault }),
         false => None,
     };
     Hierarchical::new(node, leaders, map)
 }
 
 impl Odd {
+    fn may_panic(&mut self) {
+        match &mut self.fault {
+            Fault::Panics(0) => panic!("a fault of the leaders"),
+            Fault::Panics(before) => *before -= 1,
+            _ => {}
+        }
+    }
+
     fn is_slow(&self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
         let begun = Instant::now();
         while begun.elapsed() < self.delay {
@@ -68,6 +87,7 @@ impl Leaders for Odd {
         counts: &[usize],
         wait: &mut Waiting<'_>,
     ) -> Result<(), LeadersError> {
+        self.may_panic();
         self.leaders.allgatherv(data, counts, wait)
     }
 
@@ -102,8 +122,9 @@ impl Leaders for Odd {
     }
 
     fn test(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, LeadersError> {
+        self.may_panic();
         let mut data = self.leaders.test(timeout)?;
-        if let Some(data) = data.as_mut().filter(|_| self.cuts) {
+        if let Some(data) = data.as_mut().filter(|_| self.fault == Fault::Cuts) {
             data.truncate(data.len() / 2);
         }
         Ok(data)
@@ -117,7 +138,7 @@ impl Leaders for Odd {
 /// All messages of a call take longer than the time-out, and none of them does.
 fn nodes_that_come_in_time_for_each_message(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
-    let nodes = join(&comm, NodeMap::even(size, size)?, TIMEOUT / 5, false)?;
+    let nodes = join(&comm, NodeMap::even(size, size)?, TIMEOUT / 5, Fault::None)?;
     let mut blocks: Vec<usize> = (0..size).map(|to| 10 * rank + to).collect();
     nodes.alltoall_in_place(&mut blocks)?;
     ensure!(blocks == (0..size).map(|from| 10 * from + rank).collect::<Vec<_>>());
@@ -146,13 +167,32 @@ fn nodes_name_who_is_late_and_not_who_waits_for_it(comm: Communicator) -> Outcom
 fn nodes_whose_leaders_bring_too_little(comm: Communicator) -> Outcome {
     let size = comm.size();
     for counts in [vec![1, size - 1], vec![size - 1, 1]] {
-        let nodes = join(&comm, NodeMap::new(&counts)?, Duration::ZERO, true)?;
+        let nodes = join(&comm, NodeMap::new(&counts)?, Duration::ZERO, Fault::Cuts)?;
         let sum = nodes.start_allreduce(vec![1.0; 3], ReduceOp::Sum)?.wait();
         // On the other node it may have been complete.
         if nodes.node() == 1 {
             ensure_matches!(&sum, Err(Error::LeadersFailed { reason, .. }) if reason.contains(" bytes of "));
         }
         ensure_matches!(nodes.barrier(), Err(Error::LeadersFailed { .. }));
+        comm.barrier()?;
+    }
+    Ok(())
+}
+
+/// The leader goes on after the panic: no rank hangs, or takes it for another fault.
+fn nodes_whose_leader_panics(comm: Communicator) -> Outcome {
+    for is_started in [false, true] {
+        let map = NodeMap::new(&[1, 2])?;
+        // The first call of the leaders is of a communicator that is made.
+        let nodes = join(&comm, map, Duration::ZERO, Fault::Panics(1))?;
+        let call = || if is_started { nodes.start_barrier()?.wait() } else { nodes.barrier() };
+        let result = catch_unwind(AssertUnwindSafe(call));
+        ensure!(result.is_err() == (comm.rank() == 1), "{result:?}");
+        let text = match result.unwrap_or_else(|_| nodes.barrier()) {
+            Err(error) => error.to_string(),
+            Ok(()) => String::new(),
+        };
+        ensure!(text.contains("rank 1") && text.contains("panicked"), "{is_started}: {text}");
         comm.barrier()?;
     }
     Ok(())
