@@ -15,7 +15,6 @@ use crate::nodes::queue::Verdict;
 use crate::nodes::steps::Steps;
 use crate::nodes::waiting::{LeadersError, pause_since};
 use crate::protocol::CauseKind;
-use crate::rank::rank_state::EndsByPanic;
 
 /// The rounds are numbered modulo 2²⁸, as those of a communicator.
 const ROUNDS: u32 = 1 << 28;
@@ -77,13 +76,19 @@ impl<L: Leaders> Hierarchical<L> {
     pub(super) fn advance(&self, state: &mut State<L>, waits: impl Fn() -> bool) {
         let mut waits_since = None;
         while !state.queue.is_empty() {
+            // That of a call in which something has panicked: it cannot go on.
+            if let Some(notice) = self.desk.take_failure() {
+                state.fail(notice);
+            }
             if let Some(failed) = state.failed {
                 let error = |operation| failed.error(operation, &self.map).expect("it is a failure");
                 return state.queue.fail(&error);
             }
             let wait = waits();
             self.desk.set_waits(wait);
+            let panics = FailsByPanic(self);
             let complete = state.queue.poll_first();
+            mem::forget(panics);
             if let Some(notice) = self.desk.take_failure() {
                 state.fail(notice);
             }
@@ -102,7 +107,7 @@ impl<L: Leaders> Hierarchical<L> {
     fn exchange(&self, state: &mut State<L>) -> bool {
         let nobody = || LeadersError::Transport { reason: "this node has no leader".to_owned() };
         // The call that has asked would wait for ever, and show the ranks of its node that it lives.
-        let panics = EndsByPanic(&self.node.rank_state);
+        let panics = FailsByPanic(self);
         let goes_on = self.desk.serve(
             &mut state.leaders,
             |leaders, exchange| {
@@ -118,6 +123,17 @@ impl<L: Leaders> Hierarchical<L> {
         );
         mem::forget(panics);
         goes_on
+    }
+}
+
+/// Calls that were started go on. It is dropped only by a panic, of a hook or of the leaders: then the communicator ends.
+struct FailsByPanic<'a, L: Leaders>(&'a Hierarchical<L>);
+
+impl<L: Leaders> Drop for FailsByPanic<'_, L> {
+    fn drop(&mut self) {
+        self.0.node.rank_state.poison(CauseKind::Panicked, 0);
+        // The leaders are not called in the midst of a panic: the next call tells them.
+        self.0.desk.fail(Notice::panicked(self.0.rank()));
     }
 }
 
@@ -178,5 +194,55 @@ impl<L: Leaders, R: Send> Progress<R> for Handle<'_, L, R> {
     fn wait(self: Box<Self>) -> Result<R, Error> {
         self.go_on(true)?;
         self.verdict.take().expect("the call is complete, and this is its only handle")
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::nodes::map::NodeMap;
+
+    thread_local! {
+        static PANICS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    fn hook() {
+        assert!(!PANICS.replace(false), "a hook");
+    }
+
+    #[test]
+    fn after_a_panic_of_a_hook_calls_have_an_error() {
+        let config = crate::Config::new("/threads", 0, 3).timeout(Duration::from_secs(30)).long_wait(hook);
+        for counts in [[1, 2], [2, 1]] {
+            let has_panicked = AtomicBool::new(false);
+            let results = crate::threads_with(&config, |comm| {
+                let nodes = Hierarchical::simulated(comm, &NodeMap::new(&counts)?)?;
+                let started = if nodes.rank() == 1 {
+                    let started = nodes.start_barrier()?;
+                    PANICS.set(true);
+                    // It waits for the other rank of its node.
+                    assert!(catch_unwind(AssertUnwindSafe(|| nodes.barrier())).is_err());
+                    has_panicked.store(true, Ordering::Release);
+                    started
+                } else {
+                    while !has_panicked.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                    nodes.start_barrier()?
+                };
+                Ok::<_, Error>([started.wait(), nodes.barrier()])
+            });
+            for result in results.unwrap() {
+                for error in result.unwrap() {
+                    let text = error.expect_err("a panic").to_string();
+                    assert!(text.contains("rank 1") && text.contains("panicked"), "{text}");
+                }
+            }
+        }
     }
 }
