@@ -79,12 +79,13 @@ impl<L: Leaders> Hierarchical<L> {
         let rank = members.iter().position(|rank| *rank == self.rank()).unwrap_or_default();
         let made = self.node.split(color, key);
         let node = session.made_on_all_nodes(made)?;
-        drop(session);
         let connector = connector.part(members.iter().copied().min().unwrap_or_default(), rank)?;
         let leaders = match map.nodes() {
             1 => None,
             _ => connector.leaders(node.rank() == 0)?,
         };
+        // Not before: the connector's calls have the order of the splits on every rank, whatever other threads do.
+        drop(session);
         Ok(Hierarchical::new(node, leaders, map)?.with_connector(connector))
     }
 }
