@@ -5,8 +5,8 @@ use std::ops::Range;
 use fastrand::Rng;
 
 use crate::program::{
-    Act, BUFFERS, Blocks, COMMS, EXCHANGES, Folded, Handle, MAX_RANKS, Op, REGIONS, RangeStyle, Sent, Started,
-    Step, WRONGS,
+    Act, BUFFERS, Blocks, COMMS, EXCHANGES, Folded, Handle, MAX_RANKS, Op, Phase, REGIONS, RangeStyle,
+    SYMMETRICS, Sent, Started, Step, WRONGS,
 };
 
 /// The contents of the slots after a plan.
@@ -17,6 +17,7 @@ pub(crate) struct Known {
     regions: [Option<bool>; REGIONS],
     exchanges: [bool; EXCHANGES],
     buffers: [bool; BUFFERS],
+    symmetrics: [Option<Phase>; SYMMETRICS],
 }
 
 pub(crate) struct Author {
@@ -91,8 +92,10 @@ impl Author {
         let region = self.own.unwrap_or(self.rng.usize(0..REGIONS) * self.rng.usize(0..2));
         let exchange = self.own.unwrap_or(self.rng.usize(0..EXCHANGES) * self.rng.usize(0..2));
         let rereads = self.rng.u8(1..8);
-        if self.rng.u8(0..8) == 0 {
-            return self.buffer();
+        match self.rng.u8(0..8) {
+            0 => return self.buffer(),
+            1..3 => return self.symmetric(),
+            _ => {}
         }
         if self.rng.u8(0..4) == 0 {
             if !self.known.exchanges[exchange] {
@@ -144,6 +147,24 @@ impl Author {
         }
         let call = *self.choose(&[Sent::Allgather, Sent::Broadcast, Sent::Allreduce]);
         Act::SendBuffer { comm, buffer, root: self.rng.usize(0..2), call }
+    }
+
+    fn symmetric(&mut self) -> Act {
+        let symmetric = self.own.unwrap_or(self.rng.usize(0..SYMMETRICS) * self.rng.usize(0..2));
+        let known = self.known.symmetrics[symmetric];
+        let to = *self.choose(&[Phase::Own, Phase::Own, Phase::Read]);
+        let (act, known) = match (known, self.rng.u8(0..8)) {
+            (None, _) => {
+                let (comm, len) = (self.comm(), self.length());
+                (Act::MakeSymmetric { comm, to: symmetric, len }, Some(Phase::Open))
+            }
+            (known, 0..4) => (Act::UseSymmetric { symmetric, rereads: self.rng.u8(1..8) }, known),
+            (Some(Phase::Open), 4) => (Act::FreeSymmetric { symmetric }, None),
+            (Some(Phase::Open), _) => (Act::BeginPhase { symmetric, phase: to }, Some(to)),
+            _ => (Act::BeginPhase { symmetric, phase: Phase::Open }, Some(Phase::Open)),
+        };
+        self.known.symmetrics[symmetric] = known;
+        act
     }
 
     /// Ranges that are disjoint, overlap, exceed the region, or end before they begin.
@@ -206,11 +227,12 @@ impl Author {
     }
 
     pub(crate) fn handle(&mut self) -> Handle {
-        match self.rng.u8(0..4) {
+        match self.rng.u8(0..5) {
             0 => Handle::Comm(self.own.unwrap_or(self.rng.usize(0..COMMS))),
             1 => Handle::Region(self.own.unwrap_or(self.rng.usize(0..REGIONS))),
             2 => Handle::Exchange(self.own.unwrap_or(self.rng.usize(0..EXCHANGES))),
-            _ => Handle::Buffer(self.own.unwrap_or(self.rng.usize(0..BUFFERS))),
+            3 => Handle::Buffer(self.own.unwrap_or(self.rng.usize(0..BUFFERS))),
+            _ => Handle::Symmetric(self.own.unwrap_or(self.rng.usize(0..SYMMETRICS))),
         }
     }
 

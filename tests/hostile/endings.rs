@@ -54,6 +54,7 @@ impl Worker<'_> {
             Handle::Region(slot) => self.rank.regions[slot].take().map(any),
             Handle::Exchange(slot) => self.rank.exchanges[slot].take().map(any),
             Handle::Buffer(slot) => self.rank.buffers[slot].take().map(any),
+            Handle::Symmetric(slot) => self.rank.symmetrics[slot].take().map(any),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Random safe programs in which several threads of each rank use the same communicators, regions, exchanges and buffers.
+//! Random safe programs in which several threads of each rank use the same communicators, regions, exchanges, buffers
+//! and symmetric objects.
 //!
 //! They misuse the interface in every way that safe code allows: threads call at the same time, ranks call different
 //! collectives, retry failed calls, go on after fatal errors, drop and forget handles in any order, panic, and exit while
@@ -14,7 +15,7 @@
 //! | `generator`, `author` | the random program of a seed |
 //! | `stamp` | values that identify their writer |
 //! | `journal` | the events that a rank records: calls, outcomes, memory that it owns, writes and reads |
-//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `buffers`, `endings` | running the steps of a thread, with local checks |
+//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `buffers`, `symmetric`, `endings` | running the steps of a thread, with local checks |
 //! | `agreement`, `ownership` | the oracle, over the journals of all ranks |
 //! | `tally` | whether all kinds of events have occurred |
 //! | `threads`, `processes` | ranks that are threads, and ranks that are processes |
@@ -44,6 +45,7 @@ mod program;
 mod regions;
 mod settings;
 mod stamp;
+mod symmetric;
 mod tally;
 mod threads;
 #[cfg(target_os = "linux")]

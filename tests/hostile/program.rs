@@ -18,6 +18,7 @@ pub(crate) const COMMS: usize = 3;
 pub(crate) const REGIONS: usize = 3;
 pub(crate) const EXCHANGES: usize = 3;
 pub(crate) const BUFFERS: usize = 3;
+pub(crate) const SYMMETRICS: usize = 3;
 
 /// The steps of all threads of all ranks, and the configuration.
 #[derive(Clone, Debug)]
@@ -166,6 +167,22 @@ pub(crate) enum Act {
         root: usize,
         call: Sent,
     },
+    MakeSymmetric {
+        comm: usize,
+        to: usize,
+        len: usize,
+    },
+    BeginPhase {
+        symmetric: usize,
+        phase: Phase,
+    },
+    UseSymmetric {
+        symmetric: usize,
+        rereads: u8,
+    },
+    FreeSymmetric {
+        symmetric: usize,
+    },
     Split {
         comm: usize,
         to: usize,
@@ -250,6 +267,14 @@ pub(crate) enum Sent {
     Allreduce,
 }
 
+/// A phase of a symmetric object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    Own,
+    Read,
+}
+
 /// The iterator of ranges that a rank passes to `set_ownership`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeStyle {
@@ -269,6 +294,7 @@ pub(crate) enum Handle {
     Region(usize),
     Exchange(usize),
     Buffer(usize),
+    Symmetric(usize),
 }
 
 /// Calls with invalid arguments, or with another element type than those of most ranks.

@@ -12,7 +12,7 @@ use crate::stamp::Stamp;
 
 /// The number of programs among which each of these kinds has to occur.
 const ENOUGH: usize = 200;
-const EXPECTED: [&str; 33] = [
+const EXPECTED: [&str; 38] = [
     "barrier",
     "Sum",
     "allgather",
@@ -34,6 +34,11 @@ const EXPECTED: [&str; 33] = [
     "reclaim",
     "exchange",
     "share",
+    "symmetric",
+    "own",
+    "read",
+    "open",
+    "free",
     "RegionOfNothing",
     "Refused",
     "Mismatch",

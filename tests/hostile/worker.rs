@@ -11,9 +11,10 @@ use intranode::{Buffer, Communicator, Config, Error};
 
 use crate::exchanges::HeldExchange;
 use crate::journal::{Event, Journal, Outcome};
-use crate::program::{Act, BUFFERS, COMMS, EXCHANGES, Program, REGIONS, Step};
+use crate::program::{Act, BUFFERS, COMMS, EXCHANGES, Program, REGIONS, SYMMETRICS, Step};
 use crate::regions::HeldRegion;
 use crate::stamp::Stamp;
+use crate::symmetric::HeldSymmetric;
 
 /// The payload of deliberate panics.
 pub(crate) struct Deliberate;
@@ -28,6 +29,7 @@ pub(crate) struct Rank<'a> {
     pub(crate) regions: [Slot<HeldRegion>; REGIONS],
     pub(crate) exchanges: [Slot<HeldExchange>; EXCHANGES],
     pub(crate) buffers: [Slot<Buffer<u64>>; BUFFERS],
+    pub(crate) symmetrics: [Slot<HeldSymmetric>; SYMMETRICS],
     /// Held during a call, if the program is serialized.
     calls: Mutex<()>,
 }
@@ -97,6 +99,7 @@ pub(crate) fn play<'a>(program: &'a Program, comm: Communicator, journal: &Journ
         regions: std::array::from_fn(|_| Slot::new(None)),
         exchanges: std::array::from_fn(|_| Slot::new(None)),
         buffers: std::array::from_fn(|_| Slot::new(None)),
+        symmetrics: std::array::from_fn(|_| Slot::new(None)),
         calls: Mutex::default(),
     };
     let rank = &rank;
@@ -182,6 +185,10 @@ impl<'a> Worker<'a> {
             Act::Share { exchange, writes, rereads } => self.share(*exchange, *writes, *rereads),
             Act::MakeBuffer { comm, to, len } => self.make_buffer(*comm, *to, *len),
             Act::SendBuffer { comm, buffer, root, call } => self.send_buffer(*comm, *buffer, *root, *call),
+            Act::MakeSymmetric { comm, to, len } => self.make_symmetric(*comm, *to, *len),
+            Act::BeginPhase { symmetric, phase } => self.begin_phase(*symmetric, *phase),
+            Act::UseSymmetric { symmetric, rereads } => self.use_symmetric(*symmetric, *rereads),
+            Act::FreeSymmetric { symmetric } => self.free_symmetric(*symmetric),
             Act::Split { comm, to, colors, keys } => self.split(*comm, *to, Some((colors, keys))),
             Act::SplitLocal { comm, to } => self.split(*comm, *to, None),
             Act::Leave { comm } => self.leave(*comm),
