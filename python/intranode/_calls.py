@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -106,6 +107,15 @@ def length(place: Any) -> int:
         return sum(place.counts) * place.items
     view = memoryview(place)
     return view.nbytes // view.itemsize
+
+
+def numbers(counts: Sequence[int]) -> list[int]:
+    """Counts of elements, checked."""
+    found = [operator.index(count) for count in counts]
+    for rank, count in enumerate(found):
+        if not 0 <= count <= sys.maxsize:
+            raise ValueError(f"count {count} of rank {rank}: a number of elements is at least 0 and at most {sys.maxsize}")
+    return found
 
 
 def fold(op: Callable[[Any, Any], Any], values: list[Any]) -> Any:

@@ -52,13 +52,16 @@ class Communicator(Reductions):
         """A communicator of the ranks that pass the same `color`, ordered by `key`, then by rank."""
         return type(self)(self._split(*self._ordered(color, key)))
 
-    def _ordered(self, color: int, key: int) -> tuple[int, int]:
-        """Of a split, checked."""
+    def _ordered(self, color: int, key: int, least: int = 0) -> tuple[int, int]:
+        """Of a split, checked; the key counts from the least one on."""
         with self._checking("split"):
             color, key = operator.index(color), operator.index(key)
-            if not (0 <= color < MOST and 0 <= key < MOST):
-                raise ValueError(f"color {color} and key {key}: both are at least 0 and less than 2^63")
-        return color, key
+            if not (0 <= color < MOST and least <= key < MOST + least):
+                raise ValueError(
+                    f"color {color} and key {key}: a color is at least 0 and less than {MOST}, a key at least {least} and less than "
+                    f"{MOST + least}"
+                )
+        return color, key - least
 
     def __enter__(self) -> Communicator:
         return self

@@ -7,7 +7,6 @@ unpacked after it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 from . import _core, _datatype
@@ -52,13 +51,18 @@ class Place:
             raise TypeError(f"a datatype is needed, such as MPI.DOUBLE or its format 'd', not {datatype!r}")
         self.datatype = datatype
         self._packed: bytearray | None = None
-        whole = len(self.memory) // datatype.extent if datatype.extent > 0 else 0
+        whole, rest = divmod(len(self.memory), datatype.extent) if datatype.extent > 0 else (0, len(self.memory))
         number = 1 if blocks is None else blocks
         if count is None:
+            if rest:
+                raise ValueError(
+                    f"a buffer of {len(self.memory)} bytes is no whole number of elements of {datatype.name}, of {datatype.extent} "
+                    "bytes each: pass how many of them are meant, as in [data, count, datatype]"
+                )
             self.counts = [whole // number + (rank < whole % number) for rank in range(number)]
-            if blocks is None and isinstance(displs, int):
-                self.counts = [max(whole - displs, 0)]
-        elif isinstance(count, Sequence) or hasattr(count, "__len__"):
+            if blocks is None and displs is not None and not _is_table(displs):
+                self.counts = [max(whole - operator.index(displs), 0)]
+        elif _is_table(count):
             self.counts = [operator.index(each) for each in count]
         else:
             self.counts = [operator.index(count)] * number
@@ -66,7 +70,7 @@ class Place:
             self.displs = [0] * len(self.counts)
             for rank in range(1, len(self.counts)):
                 self.displs[rank] = self.displs[rank - 1] + self.counts[rank - 1]
-        elif isinstance(displs, Sequence) or hasattr(displs, "__len__"):
+        elif _is_table(displs):
             self.displs = [operator.index(each) for each in displs]
         else:
             self.displs = [operator.index(displs) * (rank if blocks is not None else 1) for rank in range(number)]
@@ -152,9 +156,14 @@ def split(spec: Any) -> tuple[Any, Any, Any, Any]:
     displs = rest[1] if len(rest) > 1 else None
     if len(rest) == 1 and isinstance(count, tuple | list) and len(count) == 2:
         # (counts, displs), or two counts.
-        if isinstance(count, tuple) or any(part is None or hasattr(part, "__len__") for part in count):
+        if isinstance(count, tuple) or any(part is None or _is_table(part) for part in count):
             count, displs = count
     return data, count, displs, datatype
+
+
+def _is_table(value: Any) -> bool:
+    """Whether it has an entry for each rank, and is not a single number, which an array without dimensions is too."""
+    return hasattr(value, "__len__") and getattr(value, "ndim", 1) != 0
 
 
 def _flat(view: memoryview) -> memoryview:

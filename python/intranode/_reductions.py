@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _core
-from ._calls import arg, finish, folded, length
+from ._calls import arg, finish, folded, length, numbers
 from ._message import Place
 from ._objects import Objects
 from ._op import SUM, Op
@@ -73,7 +73,7 @@ class Reductions(Objects):
         code = self._known(op, "reduce_scatter")
         send, recv = self._places("reduce_scatter", (sendbuf, None), (recvbuf, None))
         with self._checking("reduce_scatter"):
-            counts, own = None if recvcounts is None else list(recvcounts), length(recv)
+            counts, own = None if recvcounts is None else numbers(recvcounts), length(recv)
         self._reduce_scatter(arg(send), arg(recv), self.allgather(own) if counts is None else counts, code)
         finish(recv)
 

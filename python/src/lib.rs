@@ -12,6 +12,7 @@ mod interrupt;
 mod joined;
 mod messages;
 mod objects;
+mod numbers;
 mod plain;
 mod region;
 mod requests;

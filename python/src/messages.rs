@@ -15,6 +15,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::View;
 use crate::collectives;
 use crate::errors;
+use crate::numbers::{Rank, TagNumber};
 use crate::requests::{Data, Pending};
 
 /// How long a thread sleeps between two looks whether another one's call is over.
@@ -52,12 +53,12 @@ fn known(envelope: Envelope) -> Known {
     (envelope.source, envelope.tag, envelope.bytes)
 }
 
-fn source(rank: Option<usize>) -> Source {
-    rank.map_or(Source::Any, Source::Rank)
+fn source(rank: Option<Rank>) -> Source {
+    rank.map_or(Source::Any, |rank| Source::Rank(rank.0))
 }
 
-fn tag(tag: Option<u64>) -> Tag {
-    tag.map_or(Tag::Any, Tag::Is)
+fn tag(tag: Option<TagNumber>) -> Tag {
+    tag.map_or(Tag::Any, |tag| Tag::Is(tag.0))
 }
 
 impl Messages {
@@ -107,17 +108,17 @@ impl Messages {
 
 #[pymethods]
 impl Messages {
-    fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: usize, tag: u64) -> PyResult<()> {
+    fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: Rank, tag: TagNumber) -> PyResult<()> {
         let view = View::source(data)?;
-        self.call(py, |messages| messages.send(Data::of(&view).as_slice(), to, tag))
+        self.call(py, |messages| messages.send(Data::of(&view).as_slice(), to.0, tag.0))
     }
 
     fn recv(
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        sender: Option<usize>,
-        tag: Option<u64>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
     ) -> PyResult<Known> {
         let view = View::target(buffer)?;
         self.call(py, |messages| {
@@ -132,19 +133,24 @@ impl Messages {
     fn recv_bytes<'py>(
         &self,
         py: Python<'py>,
-        sender: Option<usize>,
-        tag: Option<u64>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
     ) -> PyResult<(Bound<'py, PyBytes>, Known)> {
         let (data, envelope) =
             self.call(py, |messages| messages.recv_vec::<u8>(source(sender), self::tag(tag)))?;
         Ok((PyBytes::new(py, &data), known(envelope)))
     }
 
-    fn probe(&self, py: Python<'_>, sender: Option<usize>, tag: Option<u64>) -> PyResult<Known> {
+    fn probe(&self, py: Python<'_>, sender: Option<Rank>, tag: Option<TagNumber>) -> PyResult<Known> {
         self.call(py, |messages| messages.probe(source(sender), self::tag(tag))).map(known)
     }
 
-    fn try_probe(&self, py: Python<'_>, sender: Option<usize>, tag: Option<u64>) -> PyResult<Option<Known>> {
+    fn try_probe(
+        &self,
+        py: Python<'_>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
+    ) -> PyResult<Option<Known>> {
         let found = self.call(py, |messages| messages.try_probe(source(sender), self::tag(tag)))?;
         Ok(found.map(known))
     }
@@ -153,15 +159,15 @@ impl Messages {
     fn start_send(
         slf: Bound<'_, Self>,
         data: &Bound<'_, PyAny>,
-        to: usize,
-        tag: u64,
+        to: Rank,
+        tag: TagNumber,
         synchronous: bool,
     ) -> PyResult<Started> {
         let (py, view) = (slf.py(), View::source(data)?);
         let pending = slf.get().call(py, |messages| {
             Pending::sending(Data::of(&view), |data| match synchronous {
-                true => messages.start_send_synchronous(data, to, tag),
-                false => messages.start_send(data, to, tag),
+                true => messages.start_send_synchronous(data, to.0, tag.0),
+                false => messages.start_send(data, to.0, tag.0),
             })
         })?;
         Ok(Started::new(slf, pending, None))
@@ -171,8 +177,8 @@ impl Messages {
     fn start_recv(
         slf: Bound<'_, Self>,
         buffer: &Bound<'_, PyAny>,
-        sender: Option<usize>,
-        tag: Option<u64>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
     ) -> PyResult<Started> {
         let (py, view) = (slf.py(), View::target(buffer)?);
         let pending = slf.get().call(py, |messages| {
@@ -184,7 +190,11 @@ impl Messages {
     }
 
     /// Receives a message of any length, which `Started.received` returns.
-    fn start_recv_bytes(slf: Bound<'_, Self>, sender: Option<usize>, tag: Option<u64>) -> PyResult<Started> {
+    fn start_recv_bytes(
+        slf: Bound<'_, Self>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
+    ) -> PyResult<Started> {
         let pending = slf.get().call(slf.py(), |messages| {
             messages.start_recv_bytes(source(sender), self::tag(tag)).map(Pending::receiving_bytes)
         })?;

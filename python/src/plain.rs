@@ -33,7 +33,10 @@ pub(crate) fn reduction<'a, 'py>(
     if is_description(send) || is_description(recv) || recv.is(in_place) {
         return Ok(None);
     }
-    let code =
-        op.map_or(Ok(Some(intranode::ReduceOp::Sum as u8)), |op| op.getattr(intern!(py, "code"))?.extract())?;
+    let code = match op {
+        None => Some(intranode::ReduceOp::Sum as u8),
+        // What is no operation at all the Python part refuses.
+        Some(op) => op.getattr_opt(intern!(py, "code"))?.and_then(|code| code.extract().ok()),
+    };
     Ok(code.map(|code| ((!send.is(in_place) && !send.is_none()).then_some(send), code)))
 }

@@ -226,6 +226,10 @@ def arguments(comm: Communicator) -> list[str]:
         lambda: comm.Allreduce(numpy.zeros(1), numpy.zeros(1), op=intranode.MINLOC),
         lambda: comm.Bcast([bytes(24), 1, MPI.DOUBLE.Create_vector(2, 1, 2)], root=0),
         lambda: comm.Allreduce(numpy.zeros(1), bytes(8), MPI.Op.Create(lambda a, b, _: None)),
+        lambda: comm.Allreduce(numpy.zeros(1), numpy.zeros(1), op=max),  # type: ignore[arg-type]
+        lambda: comm.Reduce_scatter(numpy.zeros(2), numpy.zeros(1), [-1, 3]),
+        lambda: comm.Bcast([bytes_[:7], MPI.INT], root=1),
+        lambda: comm.Bcast([bytes_, MPI.INT.Create_resized(0, -4)], root=1),
     ]
     for call in wrong:
         try:
@@ -254,7 +258,7 @@ def test_results(what: str, size: int) -> None:
 
 def test_wrong_arguments_are_refused_on_all_ranks() -> None:
     others, own = run("test_buffers:arguments", 2)
-    assert all(each.startswith("Refused") for each in others[:14])
+    assert all(each.startswith("Refused") for each in others[:18])
     expected = [
         "BufferError: the array is not contiguous in memory: pass numpy.ascontiguousarray(x)",
         "BufferError: the array is not contiguous in memory",
@@ -270,10 +274,14 @@ def test_wrong_arguments_are_refused_on_all_ranks() -> None:
         "ValueError: this operation is not defined for buffers",
         "BufferError: the receive buffer is read-only",
         "BufferError: the receive buffer is read-only",
+        "TypeError: allreduce: an operation such as SUM, or of Op.Create, is needed",
+        "ValueError: count -1 of rank 0: a number of elements is at least 0",
+        "ValueError: a buffer of 7 bytes is no whole number of elements of INT, of 4 bytes each",
+        "ValueError: a buffer of 8 bytes is no whole number of elements of resized of INT",
     ]
     for text, beginning in zip(own, expected, strict=False):
         assert text.replace('"', "'").startswith(beginning), text
-    assert own[14] == "InvalidArgument"
+    assert own[18] == "InvalidArgument"
 
 
 def layouts(comm: Communicator) -> None:
@@ -292,6 +300,10 @@ def layouts(comm: Communicator) -> None:
     total = numpy.zeros((2, 3), order="F")
     MPI.COMM_WORLD.Allreduce(numpy.ones((2, 3), order="F"), total, MPI.Op.Create(add))
     assert (total == comm.size).all()
+    # An array without dimensions is a number, also as a count.
+    count, all_ = numpy.array(2), numpy.zeros(2 * comm.size)
+    comm.Allgatherv(numpy.full(2, comm.rank + 1.0), [all_, count])
+    assert all_.reshape(comm.size, 2).sum() == comm.size * (comm.size + 1)
     huge = numpy.full(2, 3e38, "f4")
     MPI.SUM.Reduce_local(numpy.array([3e38, -3e38], "f4"), huge)
     assert list(huge) == [numpy.inf, 0]

@@ -6,7 +6,7 @@ import array
 from collections.abc import Sequence
 from typing import Any
 
-from .._calls import arg, folded, length, vector
+from .._calls import arg, folded, length, numbers, vector
 from .._message import Place
 from .._op import SUM, Op
 from .messages import Messages
@@ -158,7 +158,7 @@ class Collectives(Messages):
         """Starts a Reduce_scatter."""
         send, recv = self._places("start_reduce_scatter", (sendbuf, None), (recvbuf, None))
         with self._checking("start_reduce_scatter"):
-            counts = None if recvcounts is None else list(recvcounts)
+            counts = None if recvcounts is None else numbers(recvcounts)
         return self._scattered(send, recv, counts, op)
 
     def _scattered(self, send: Any, recv: Any, counts: list[int] | None, op: Op) -> Collective:

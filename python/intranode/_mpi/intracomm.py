@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from typing import Self
 
 from .. import _core, errors
@@ -56,9 +55,7 @@ class Intracomm(Collectives):
         # Ranks without a color have one that nobody else can have.
         none: Comm = COMM_NULL
         is_none = color == UNDEFINED
-        with self._checking("split"):
-            key = operator.index(key) + (1 << 32)
-        color, key = self._ordered(0 if is_none else color, key)
+        color, key = self._ordered(0 if is_none else color, key, -1 << 32)
         part = self._split(MOST if is_none else color, key)
         return none if is_none else type(self)(part)
 
