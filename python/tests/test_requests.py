@@ -219,6 +219,70 @@ def test_a_color_is_that_of_nobody_without_one() -> None:
     ]
 
 
+def nothing_comes(comm: Communicator) -> list[Any]:
+    """Waits for one of several ends as other waits do: by the time-out, without using a processor until then."""
+    from intranode import MPI
+
+    world, raised = MPI.COMM_WORLD, []
+    if comm.rank == 1:
+        while not world.Iprobe(source=0):
+            time.sleep(0.01)
+        return []
+    for wait in (MPI.Request.Waitany, MPI.Request.Waitsome):
+        before = time.process_time()
+        try:
+            wait([world.irecv(source=1), world.Irecv(numpy.zeros(1), 1)])
+        except intranode.TimedOut as error:
+            raised.append((type(error).__name__, time.process_time() - before < 0.5))
+    world.send(None, 1)
+    return raised
+
+
+def test_a_wait_for_one_of_several_times_out() -> None:
+    assert run("test_requests:nothing_comes", 2, timeout=1.0)[0] == [("TimedOut", True)] * 2
+
+
+def halves(comm: Communicator) -> list[Any]:
+    """Waits for one of several of which some have nothing to receive, by lists and tuples."""
+    from intranode import MPI
+
+    world, big = MPI.COMM_WORLD, numpy.ones(1 << 20)
+    if comm.rank == 1:
+        world.Barrier()
+        world.Recv(big, 0)
+        return []
+    both = world.Isendrecv(big, 1, 0, None, MPI.PROC_NULL)
+    world.Barrier()
+    found = [MPI.Request.Waitany([MPI.Request(), both]), MPI.Request.Waitany([both])]
+    statuses = (MPI.Status(), MPI.Status())
+    world.send("text", 0)
+    MPI.Request.Waitall([world.irecv(source=0)], statuses)
+    found.append(statuses[0].source)
+    return found
+
+
+def test_a_request_may_have_nothing_to_receive() -> None:
+    assert run("test_requests:halves", 2)[0] == [1, -32766, 0]
+
+
+def no_ranks(_: Communicator) -> None:
+    """Numbers that are no ranks, and no tags."""
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    for wrong in ((-5, 0), (0, -1), (0, 1 << 64)):
+        for call in (world.send, world.Send):
+            with pytest.raises(ValueError, match="is no (rank|tag)"):
+                call(bytearray(1), *wrong)
+    for source, tag in ((-5, 0), (0, -2)):
+        with pytest.raises(ValueError, match="is no (rank|tag)"):
+            world.irecv(None, source, tag)
+
+
+def test_wrong_ranks_and_tags_say_so() -> None:
+    assert run("test_requests:no_ranks", 1) == [None]
+
+
 def in_order(comm: Communicator) -> list[Any]:
     """Receives of objects that were started before their messages, of which the first are the longest."""
     from intranode import MPI

@@ -106,7 +106,7 @@ class Messages(Communicator):
         """Starts both."""
         receiving = self.Irecv(recvbuf, source, recvtag)
         both = Both()
-        both._start(receiving._comm, receiving._started, receiving._place)
+        both._start(self, receiving._started, receiving._place)
         both._sending = self.Isend(sendbuf, dest, sendtag)
         return both
 

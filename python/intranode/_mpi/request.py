@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, errors
@@ -74,6 +75,13 @@ class Request(Several):
             with contextlib.suppress(errors.Truncated):
                 # Of another one, or of this: the next look says.
                 self._comm._post.wait_any([started for each in [self, *others] for started in each._open()])
+
+    def _wait_some(self, together: Sequence[Request]) -> None:
+        """Waits until one of these, messages of its communicator, is complete, or another receive of that."""
+        assert self._comm is not None
+        others = [each for each in list(self._comm._receives) if each not in together and each._is_to_come()]
+        with contextlib.suppress(errors.Truncated):
+            self._comm._post.wait_any([started for each in [*together, *others] for started in each._open()])
 
     def _is_to_come(self) -> bool:
         """Whether it goes on while another one is waited for. Its error is raised where it is waited for itself."""

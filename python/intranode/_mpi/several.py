@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import errors
 from .constants import UNDEFINED
 from .status import Status
 
@@ -27,36 +25,28 @@ class Several:
                 for request in waiting:
                     request._await()
                 return
-            comm = waiting[0]._comm
-            together = [each for each in waiting if each._comm is comm]
-            if comm is None or len({(id(each._comm), each.is_collective) for each in waiting}) > 1:
-                # Of several communicators, or messages and collectives: one after the other, as long as none is complete.
-                time.sleep(0)
-            else:
-                others = [each for each in list(comm._receives) if each not in together and each._is_to_come()]
-                with contextlib.suppress(errors.Truncated):
-                    comm._post.wait_any([started for each in [*together, *others] for started in each._open()])
+            _wait_some(waiting)
             waiting = [request for request in waiting if not request._try()]
 
     @classmethod
-    def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+    def Waitall(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> bool:
         """Waits until all are complete."""
         cls.waitall(requests, statuses)
         return True
 
     @classmethod
-    def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
+    def waitall(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> list[Any]:
         """The same; returns the objects that were received."""
         cls._wait_all(requests)
         return [request._take(status) for request, status in zip(requests, _filled(statuses, len(requests)), strict=True)]
 
     @classmethod
-    def Testall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+    def Testall(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> bool:
         """Whether all are complete."""
         return cls.testall(requests, statuses)[0]
 
     @classmethod
-    def testall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> tuple[bool, list[Any] | None]:
+    def testall(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> tuple[bool, list[Any] | None]:
         """The same, and the objects that were received."""
         if not all([not request._active or request._try() for request in requests]):
             return False, None
@@ -85,7 +75,7 @@ class Several:
             place, found, received = cls.testany(requests, status)
             if found:
                 return place, received
-            time.sleep(0)
+            _wait_some([request for request in requests if request._active])
 
     @classmethod
     def Waitany(cls, requests: Sequence[Request], status: Status | None = None) -> int:
@@ -94,7 +84,7 @@ class Several:
 
     @classmethod
     def testsome(
-        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+        cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Those that are complete, and the objects that were received; None: there are none."""
         if not any(request._active for request in requests):
@@ -104,30 +94,40 @@ class Several:
         return places, [requests[place]._take(status) for place, status in zip(places, filled, strict=True)]
 
     @classmethod
-    def Testsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
+    def Testsome(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> list[int] | None:
         """The same without the objects."""
         return cls.testsome(requests, statuses)[0]
 
     @classmethod
     def waitsome(
-        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+        cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Waits until at least one is complete."""
         while True:
             places, received = cls.testsome(requests, statuses)
             if places != []:
                 return places, received
-            time.sleep(0)
+            _wait_some([request for request in requests if request._active])
 
     @classmethod
-    def Waitsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
+    def Waitsome(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> list[int] | None:
         """The same without the objects."""
         return cls.waitsome(requests, statuses)[0]
 
 
-def _filled(statuses: list[Status] | None, number: int) -> list[Any]:
+def _wait_some(waiting: Sequence[Request]) -> None:
+    """Waits until one of these may be complete: none was."""
+    first = waiting[0]
+    if any(each._comm is not first._comm or each.is_collective != first.is_collective for each in waiting):
+        # Of several communicators, or messages and collectives: one after the other, as long as none is complete.
+        time.sleep(0)
+    else:
+        first._wait_some(waiting)
+
+
+def _filled(statuses: Sequence[Status] | None, number: int) -> list[Status | None]:
     """As mpi4py does: a list is extended to the number of requests."""
-    if statuses is None:
-        return [None] * number
-    statuses.extend(Status() for _ in range(number - len(statuses)))
-    return statuses[:number]
+    if isinstance(statuses, list):
+        statuses.extend(Status() for _ in range(number - len(statuses)))
+    given = list(statuses or [])[:number]
+    return [*given, *[None] * (number - len(given))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, errors
@@ -84,6 +84,11 @@ class Collective(Request):
             self._queue.go_on(self, wait=True)
         self._is_over()
 
+    def _wait_some(self, _: Sequence[Request]) -> None:
+        """Those of a communicator complete in their order: waits for the first."""
+        assert self._queue is not None
+        self._queue.complete_first()
+
     def Cancel(self) -> None:
         """Not possible, as in MPI: the other ranks need it."""
         raise NotImplementedError("a collective cannot be taken back: the other ranks need it")
@@ -140,6 +145,11 @@ class Queue:
                 call._next(None)
             if call._left:
                 return
+
+    def complete_first(self) -> None:
+        """Waits until the first is complete. Its error stays with its request."""
+        if self._calls:
+            self.go_on(self._calls[0], wait=True)
 
     def complete(self) -> None:
         """Before a call that blocks: completes all. Their errors stay with their requests."""
