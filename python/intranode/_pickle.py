@@ -2,11 +2,14 @@
 
 A function of a module goes by its name. One of `__main__`, of a notebook or of a prompt, and a lambda or a nested one, go by value:
 their code, defaults, what they capture, and the globals that they use. So the other interpreter has not to run `__main__` again, and
-a script needs no guard. Their classes go by value too, if they are plain. With cloudpickle installed, that does it.
+a script needs no guard. Their classes go by value too, if they are plain, or dataclasses: not enumerations, and none with `__slots__`,
+which for their metaclass are more than their fields. With cloudpickle installed, that does it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import importlib
 import io
 import marshal
@@ -50,13 +53,30 @@ class _Pickler(pickle.Pickler):
             made = (marshal.dumps(obj.__code__), obj.__module__, obj.__qualname__, len(obj.__closure__ or ()))
             return _function, made, state, None, None, _fill
         if isinstance(obj, type) and obj.__module__ == "__main__":
+            if isinstance(obj, enum.EnumMeta) or any(isinstance(v, types.MemberDescriptorType) for v in obj.__dict__.values()):
+                raise pickle.PicklingError(
+                    f"{obj.__qualname__} of __main__ is an enumeration, or has __slots__, and cannot go to other interpreters by value: "
+                    "put it into a module that they can import, or install cloudpickle"
+                )
             own = {k: v for k, v in obj.__dict__.items() if k not in ("__dict__", "__weakref__")}
             return _class, (type(obj), obj.__name__, obj.__bases__), own, None, None, _fill_class
         if isinstance(obj, classmethod | staticmethod | property):
             if isinstance(obj, property):
                 return property, (obj.fget, obj.fset, obj.fdel, obj.__doc__)
             return type(obj), (obj.__func__,)
+        if isinstance(obj, types.MappingProxyType):
+            return _proxy, (dict(obj),)
+        if id(obj) in _OF_DATACLASSES:
+            return getattr, (dataclasses, _OF_DATACLASSES[id(obj)])
         return NotImplemented
+
+
+# What fields of dataclasses are compared with by identity.
+_OF_DATACLASSES = {
+    id(getattr(dataclasses, name)): name
+    for name in ("MISSING", "KW_ONLY", "_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR", "_HAS_DEFAULT_FACTORY")
+    if hasattr(dataclasses, name)
+}
 
 
 def _found(function: types.FunctionType) -> bool:
@@ -96,6 +116,10 @@ def _fill(function: types.FunctionType, state: tuple[Any, ...]) -> None:
     for cell, value in zip(function.__closure__ or (), cells, strict=True):
         cell.cell_contents = value
     function.__dict__.update(own)
+
+
+def _proxy(mapping: dict[Any, Any]) -> types.MappingProxyType[Any, Any]:
+    return types.MappingProxyType(mapping)
 
 
 def _class(metaclass: type, name: str, bases: tuple[type, ...]) -> type:
