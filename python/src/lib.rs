@@ -8,11 +8,12 @@ mod detach;
 mod errors;
 mod flat;
 mod foreign;
+mod interpreter;
 mod interrupt;
 mod joined;
 mod messages;
-mod objects;
 mod numbers;
+mod objects;
 mod plain;
 mod region;
 mod requests;
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 /// The compiled part of `intranode`. Programs use the package.
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::is_first(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<comm::Core>()?;
     module.add_class::<joined::Joined>()?;
