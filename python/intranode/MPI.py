@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import sys
 import time
 from typing import Any
 
@@ -157,10 +158,13 @@ def Init() -> None:
 
 
 def Finalize() -> None:
-    """Leaves. The interpreter's exit does it too."""
+    """Leaves, when what was sent by `Bsend`, or by a request that is gone, has been received. The interpreter's exit does it too."""
     global _finalized
     if not _finalized and os.getpid() == _pid:
         _finalized = True
+        # After an exception that nobody has caught the other ranks may wait for this one.
+        if getattr(sys, "last_value", None) is None:
+            COMM_WORLD._finish_kept()
         COMM_SELF._end()
         COMM_WORLD._end()
 

@@ -88,6 +88,87 @@ def launch(size: int, *command: str, **options: Any) -> subprocess.CompletedProc
     return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False, **options)
 
 
+KINDS = """
+import dataclasses, enum, intranode
+@dataclasses.dataclass
+class Point:
+    x: int
+    tags: list = dataclasses.field(default_factory=list, metadata={"unit": 1})
+@dataclasses.dataclass
+class Named(Point):
+    name: str = "none"
+class Color(enum.Enum):
+    RED = 1
+class Slotted:
+    __slots__ = ("x",)
+def function(point):
+    again = dataclasses.replace(point, x=intranode.world().rank)
+    return Named(**dataclasses.asdict(again)), [field.name for field in dataclasses.fields(Named)]
+for named, names in intranode.run(function, 2, (Point(5, ["a"]),)):
+    print(type(named) is Named, dataclasses.replace(named, name="b"), names, named.tags is not Point(1).tags)
+for kind in Color, Slotted:
+    try:
+        intranode.run(lambda: kind, 1)
+    except Exception as error:
+        print(type(error).__name__, str(error).partition(",")[0])
+"""
+
+
+def test_dataclasses_go_by_value() -> None:
+    # Without cloudpickle, whether it is installed or not.
+    code = "import sys; sys.modules['cloudpickle'] = None; exec(sys.stdin.read())"
+    done = subprocess.run([sys.executable, "-c", code], input=KINDS, capture_output=True, text=True, timeout=60, check=False)
+    rows = [f"True Named(x={rank}, tags=['a'], name='b') ['x', 'tags', 'name'] True" for rank in range(2)]
+    rows += [f"PicklingError {kind} of __main__ is an enumeration" for kind in ("Color", "Slotted")]
+    assert done.stdout.splitlines() == rows, done.stderr
+
+
+LEAVES = """
+import os, sys, time
+from intranode import MPI
+world = MPI.COMM_WORLD
+if world.rank == 0:
+    world.send(os.getpid(), 1)
+    world.Bsend(bytearray(1 << 20), 1)
+    if sys.argv[1] == "fails":
+        raise LookupError("of this rank")
+else:
+    program, end = f"/proc/{world.recv(source=0)}/exe", time.monotonic() + 1
+    while os.path.exists(program) and time.monotonic() < end:  # until it has ended
+        time.sleep(0.01)
+    world.recv(source=0, tag=1) if sys.argv[1] == "fails" else world.Recv(bytearray(1 << 20), 0)
+    print("received")
+"""
+
+
+def test_a_rank_leaves_when_what_it_has_buffered_is_received(tmp_path: Path) -> None:
+    script = tmp_path / "leaves.py"
+    script.write_text(LEAVES)
+    done = launch(2, str(script), "ends")
+    assert (done.returncode, done.stdout) == (0, "received\n"), done.stderr
+    # After an exception it does not wait for the others, which may wait for it.
+    began = time.monotonic()
+    done = launch(2, str(script), "fails")
+    assert done.returncode == 1 and "LookupError" in done.stderr and time.monotonic() - began < 40, done.stderr
+
+
+def test_a_sub_interpreter_is_refused() -> None:
+    code = (
+        "try: import _interpreters as many\n"
+        "except ImportError: import _xxsubinterpreters as many\n"
+        "text = 'import intranode\\nintranode.world()'\n"
+        "other = many.create()\n"
+        "try: print((many.exec if hasattr(many, 'exec') else many.run_string)(other, text))\n"
+        "except Exception as error: print(error)\n"
+        "many.destroy(other)\n"
+        "import intranode\n"
+        "print(intranode.world().allgather(1))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    refused, works = done.stdout.splitlines()
+    assert "ImportError" in refused and works == "[1]", done.stderr
+
+
 def test_the_launcher(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     # A line in one write: `print` makes two where Python does not buffer, and those of several ranks mix.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .. import _core
+from .. import _core, errors
 from .._communicator import Communicator
 from .._message import Place
 from .constants import ANY_SOURCE, ANY_TAG, NOTHING, PROC_NULL, pickle
@@ -183,6 +184,12 @@ class Messages(Communicator):
     def _keep(self, request: Request) -> None:
         if not request.Test():
             self._kept.append(request)
+
+    def _finish_kept(self) -> None:
+        """Waits until what no request waits for is sent; not for a rank that never receives it."""
+        with contextlib.suppress(errors.Error):
+            while self._kept:
+                self._kept.pop().Wait()
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Sends an object."""
