@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import _core
@@ -113,12 +114,15 @@ def itemsize(dtype: Any) -> int:
 
 def described(shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], Any, int]:
     """The shape, the type, and the bytes of an array."""
-    whole = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+    single = isinstance(shape, int) or not isinstance(shape, Iterable) or getattr(shape, "ndim", 1) == 0
+    whole = (operator.index(shape),) if single else tuple(map(operator.index, shape))  # type: ignore[arg-type]
     if not whole or any(length < 0 for length in whole):
         raise ValueError(f"the shape is one length or more, each at least 0, not {shape!r}")
     kind = numpy.dtype(dtype) if numpy is not None else str(dtype)
     if numpy is not None and kind.hasobject:
         raise TypeError("an array of Python objects cannot be shared: its elements are addresses of this process")
+    if numpy is not None and (kind.itemsize == 0 or kind.subdtype is not None):
+        raise ValueError(f"elements of {kind} have no length, or are arrays themselves: pass their length, or a longer shape")
     size = math.prod(whole) * itemsize(kind)
     if size > sys.maxsize:
         raise ValueError(f"an array of {size} bytes is more than this machine can address")

@@ -43,6 +43,12 @@ def epochs(comm: Communicator) -> None:
         shared = comm.region(5, dtype).publish()
         assert shared.array.dtype == numpy.dtype(dtype) and shared.array.shape == (5,)
     assert comm.region((0, 4)).publish().array.shape == (0, 4)
+    for length in (numpy.int64(5), numpy.array(5), numpy.array([5])):
+        assert comm.region(length, "i1").shape == (5,)  # type: ignore[arg-type]
+    wrong: list[Any] = [((2.7,), "f8", TypeError), (2.7, "f8", TypeError), (2, "U", ValueError), (2, "(2,3)f8", ValueError)]
+    for shape, dtype, error in wrong:
+        with pytest.raises(error):
+            comm.region(shape, dtype)
 
 
 def refusals(comm: Communicator) -> list[str]:
