@@ -242,6 +242,29 @@ def test_a_wait_for_one_of_several_times_out() -> None:
     assert run("test_requests:nothing_comes", 2, timeout=1.0)[0] == [("TimedOut", True)] * 2
 
 
+def many(comm: Communicator) -> float:
+    """The processor's time of a wait for many receives, which ends only with the first of them."""
+    from intranode import MPI
+
+    world, found, number = MPI.COMM_WORLD, numpy.zeros(3000), 3000
+    if comm.rank == 1:
+        world.Barrier()
+        for place in reversed(range(number)):
+            send = world.Ssend if place % 100 == 0 else world.Send
+            send(numpy.full(1, place + 1.0), 0, place)
+        return 0.0
+    requests = [world.Irecv(found[place : place + 1], 1, place) for place in range(number)]
+    world.Barrier()
+    before = time.process_time()
+    MPI.Request.Waitall(requests)
+    assert list(found) == [place + 1 for place in range(number)]
+    return time.process_time() - before
+
+
+def test_a_wait_for_many_does_not_compare_all_with_all() -> None:
+    assert run("test_requests:many", 2, timeout=60.0)[0] < 1.5
+
+
 def halves(comm: Communicator) -> list[Any]:
     """Waits for one of several of which some have nothing to receive, by lists and tuples."""
     from intranode import MPI

@@ -79,9 +79,11 @@ class Request(Several):
     def _wait_some(self, together: Sequence[Request]) -> None:
         """Waits until one of these, messages of its communicator, is complete, or another receive of that."""
         assert self._comm is not None
-        others = [each for each in list(self._comm._receives) if each not in together and each._is_to_come()]
+        awaited = [started for each in together for started in each._open()]
+        known = set(map(id, awaited))
+        others = [each for each in list(self._comm._receives) if id(each._started) not in known and each._is_to_come()]
         with contextlib.suppress(errors.Truncated):
-            self._comm._post.wait_any([started for each in [*together, *others] for started in each._open()])
+            self._comm._post.wait_any([*awaited, *(started for each in others for started in each._open())])
 
     def _is_to_come(self) -> bool:
         """Whether it goes on while another one is waited for. Its error is raised where it is waited for itself."""
