@@ -16,23 +16,30 @@
 //! ```
 //!
 //! A call is an unexpected message whose tag the client chooses; the answer is an expected one with the same tag. Values of more than
-//! 4 KiB are put and got by `get`: the side that has them shares them, and sends the handle.
+//! 3,839 bytes are put and got by `get`: the side that has them shares them, and sends the handle.
 
 use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Access, Address, Endpoint, EndpointError, Handle, Peer};
 
 use super::protocol::{GET, LONG, LONGEST, NONE, PUT, PUT_LONG, REFUSED, SHORT, STOP, is_put};
 
+/// The longest that the server waits for a client that has something to be fetched, and does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 fn serve(name: &str) -> Result<()> {
-    let mut server = Endpoint::builder().timeout(None).listen(name)?;
+    let mut server = Endpoint::builder().timeout(PATIENCE).listen(name)?;
     let mut values: HashMap<Vec<u8>, intranode::Registration> = HashMap::new();
     let mut buffer = [0; Endpoint::MAX_MESSAGE_BYTES];
     loop {
-        let call = server.recv_unexpected(&mut buffer)?;
+        let call = match server.recv_unexpected(&mut buffer) {
+            Err(EndpointError::TimedOut { .. }) => continue,
+            call => call?,
+        };
         let answer = match &buffer[..call.bytes] {
             [STOP] => return Ok(()),
             [GET, len, rest @ ..] if rest.len() == usize::from(*len) => match values.get(rest) {
@@ -46,8 +53,11 @@ fn serve(name: &str) -> Result<()> {
                 let (key, value) = rest.split_at((*len).into());
                 let (key, what, value) = (key.to_vec(), *what, value.to_vec());
                 let value = if what == PUT { Ok(value) } else { fetch(&mut server, call.peer, &value) };
-                // A client that is gone meanwhile, or has sent nonsense, gets no value stored.
-                let Ok(value) = value else { continue };
+                // A client that is gone meanwhile, does not answer, or has sent nonsense, gets no value stored.
+                let Ok(value) = value else {
+                    server.disconnect(call.peer);
+                    continue;
+                };
                 let value = server.share(vec![value.into()], Access::Read);
                 if let Some(old) = values.insert(key, value) {
                     server.revoke(old)?;
@@ -56,9 +66,12 @@ fn serve(name: &str) -> Result<()> {
             }
             _ => vec![REFUSED],
         };
-        match server.send_expected(call.peer, call.tag, &answer) {
+        match server.try_send_expected(call.peer, call.tag, &answer) {
+            Ok(true) => {}
+            // It has 64 answers that it does not take: nobody else waits for it.
+            Ok(false) => server.disconnect(call.peer),
             // Clients come and go.
-            Ok(()) | Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. }) => {}
+            Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -10,15 +10,15 @@ use super::Test;
 
 pub(super) const TESTS: &[Test] = &[("example_bulk_pull", example)];
 
-/// The program, which `cargo test` builds if it is not told to build less.
-fn program() -> Result<PathBuf> {
+/// The program of an example, which `cargo test` builds if it is not told to build less.
+pub(super) fn program(name: &str) -> Result<PathBuf> {
     let this = std::env::current_exe()?;
     let profile = this.ancestors().nth(2).context("tests are two levels below the target directory")?;
-    Ok(profile.join("examples/bulk_pull"))
+    Ok(profile.join("examples").join(name))
 }
 
 fn example() -> Result<Completion> {
-    let program = program()?;
+    let program = program("bulk_pull")?;
     if !program.exists() {
         return Ok(Completion::ignored_with("the example has not been built"));
     }

@@ -34,6 +34,8 @@ mod forger;
 mod forging;
 #[path = "hostile.rs"]
 mod hostile;
+#[path = "key_value.rs"]
+mod key_value;
 #[path = "messages.rs"]
 mod messages;
 #[path = "namespaces.rs"]
@@ -118,6 +120,7 @@ pub(super) fn main() -> ExitCode {
         forging::TESTS,
         bulk::TESTS,
         event_loops::TESTS,
+        key_value::TESTS,
         routes::TESTS,
         #[cfg(feature = "tokio")]
         asynchronous::TESTS,

@@ -1,0 +1,85 @@
+//! The example of a key-value store whose server waits in its calls.
+
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use intranode::{Access, Address, Endpoint, EndpointError, Peer};
+use libtest_mimic::Completion;
+
+use super::bulk_pull::program;
+use super::event_loops::protocol::{NONE, PUT_LONG, STOP, get_call, put_call, short_value};
+use super::{Test, unique};
+
+pub(super) const TESTS: &[Test] = &[("example_key_value_does_not_wait_for_clients_that_stall", stalls)];
+
+/// Ends with the test, however that ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn connect(name: &str) -> Result<(Endpoint, Peer)> {
+    let mut own = Endpoint::builder().timeout(Duration::from_secs(20)).client()?;
+    let peer = own.connect(&Address::local(name)?)?;
+    Ok((own, peer))
+}
+
+fn call(own: &mut Endpoint, server: Peer, call: &[u8]) -> Result<Vec<u8>> {
+    own.send_unexpected(server, 1, call)?;
+    let mut answer = vec![0; Endpoint::MAX_MESSAGE_BYTES];
+    let len = own.recv_expected(server, 1, &mut answer)?;
+    answer.truncate(len);
+    Ok(answer)
+}
+
+fn stalls() -> Result<Completion> {
+    let program = program("key_value")?;
+    if !program.exists() {
+        return Ok(Completion::ignored_with("the example has not been built"));
+    }
+    let name = unique();
+    let mut server = Server(Command::new(program).args(["serve", &name]).spawn()?);
+    let begin = Instant::now();
+    let (mut own, peer) = loop {
+        match connect(&name) {
+            Ok(connected) => break connected,
+            Err(error) if begin.elapsed() > Duration::from_secs(20) => return Err(error),
+            Err(_) => thread::yield_now(),
+        }
+    };
+    ensure!(call(&mut own, peer, &put_call(b"key", &[7; 2000])?)? == [NONE]);
+
+    // One that calls, and takes no answers.
+    let (mut deaf, to_server) = connect(&name)?;
+    let ended = loop {
+        if let Err(error) = deaf.send_unexpected(to_server, 1, &get_call(b"key")?) {
+            break error;
+        }
+    };
+    ensure!(matches!(ended, EndpointError::PeerGone { .. }), "the server waits: {ended}");
+
+    // One whose value is to be fetched, and that does not serve it.
+    let (mut stalled, to_server) = connect(&name)?;
+    let memory = stalled.share(vec![vec![0; 100_000].into()], Access::Read);
+    let put = [&[PUT_LONG, 3][..], b"key", &memory.handle().to_bytes()].concat();
+    stalled.send_unexpected(to_server, 1, &put)?;
+    let value = call(&mut own, peer, &get_call(b"key")?)?;
+    ensure!(short_value(&value)? == Some(&[7; 2000]), "another value");
+
+    own.send_unexpected(peer, 1, &[STOP])?;
+    while server.0.try_wait()?.is_none() {
+        if begin.elapsed() > Duration::from_secs(60) {
+            bail!("it does not end");
+        }
+        thread::yield_now();
+    }
+    ensure!(server.0.wait().context("its end")?.success());
+    Ok(Completion::Completed)
+}
