@@ -1,8 +1,9 @@
-//! The store on mio: one thread serves endpoints, and a TCP port beside them. Values have up to 4 KiB.
+//! The store on mio: one thread serves endpoints, and a TCP port beside them. Values have up to 3,839 bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use intranode::{Address, Armed, Endpoint, EndpointError};
@@ -15,6 +16,20 @@ use super::protocol::{Frames, Table, frame};
 const ENDPOINT: Token = Token(0);
 const PORT: Token = Token(1);
 
+/// How many calls are answered in one go. Then others have their turn: one who calls again and again would keep them waiting.
+const CALLS: usize = 64;
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// There may be more to do, of which no edge tells.
+    Work,
+    /// An edge tells when there is more.
+    Wait,
+    /// The server is to stop, or the client is gone.
+    End,
+}
+
 /// Serves until a client asks it to stop. Tells the address.
 pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
     let mut endpoint = Endpoint::listen(name)?;
@@ -25,11 +40,16 @@ pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Res
     poll.registry().register(&mut listener, PORT, Interest::READABLE)?;
     let own = endpoint.address().context("it listens")?.clone();
     listens(&own.with_remote(&format!("tcp://{}", listener.local_addr()?))?)?;
-    let (mut table, mut clients, mut next) = (Table::default(), HashMap::new(), 2);
-    let mut events = Events::with_capacity(64);
-    // Before the first event too: until it is armed the descriptor says nothing.
-    while serve_endpoint(&mut endpoint, &mut table)? {
-        poll.poll(&mut events, None).or_else(|error| match error.kind() {
+    let (mut table, mut clients, mut next_token) = (Table::default(), HashMap::new(), 2);
+    let (mut events, mut busy) = (Events::with_capacity(64), HashSet::new());
+    loop {
+        // Before the first event too: until it is armed the descriptor says nothing.
+        let next = serve_endpoint(&mut endpoint, &mut table)?;
+        if next == Next::End {
+            return Ok(());
+        }
+        let sleeps = next == Next::Wait && busy.is_empty();
+        poll.poll(&mut events, (!sleeps).then_some(Duration::ZERO)).or_else(|error| match error.kind() {
             io::ErrorKind::Interrupted => Ok(()),
             _ => Err(error),
         })?;
@@ -39,45 +59,45 @@ pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Res
                 PORT => {
                     while let Some(mut stream) = unless_blocked(listener.accept())?.map(|(stream, _)| stream) {
                         let interest = Interest::READABLE | Interest::WRITABLE;
-                        poll.registry().register(&mut stream, Token(next), interest)?;
-                        clients
-                            .insert(Token(next), Client { stream, frames: Frames::default(), out: Vec::new() });
-                        next += 1;
+                        poll.registry().register(&mut stream, Token(next_token), interest)?;
+                        let client = Client { stream, frames: Frames::default(), out: Vec::new() };
+                        clients.insert(Token(next_token), client);
+                        next_token += 1;
                     }
                 }
-                // What is wrong with one client is no reason to end.
-                token => {
-                    if clients.get_mut(&token).is_some_and(|client| !client.serve(&mut table).unwrap_or(false))
-                    {
-                        clients.remove(&token);
-                    }
-                }
+                token => drop(busy.insert(token)),
             }
         }
+        busy.retain(|token| {
+            // What is wrong with one client is no reason to end.
+            let next = clients.get_mut(token).map(|client| client.serve(&mut table).unwrap_or(Next::End));
+            if next == Some(Next::End) {
+                clients.remove(token);
+            }
+            next == Some(Next::Work)
+        });
     }
-    Ok(())
 }
 
-/// Serves until there is nothing more, and arms. Returns whether the server goes on.
-fn serve_endpoint(endpoint: &mut Endpoint, table: &mut Table) -> Result<bool> {
+/// Answers some calls, and arms if there are no more.
+fn serve_endpoint(endpoint: &mut Endpoint, table: &mut Table) -> Result<Next> {
     let mut buffer = [0; Endpoint::MAX_MESSAGE_BYTES];
-    loop {
-        while endpoint.poll()?.is_some() {}
-        while let Some(call) = endpoint.try_recv_unexpected(&mut buffer)? {
-            let Some(answer) = table.answer(&buffer[..call.bytes]) else { return Ok(false) };
-            match endpoint.try_send_expected(call.peer, call.tag, &answer) {
-                Ok(true) => {}
-                // It has 64 answers that it does not take: nobody else waits for it.
-                Ok(false) => endpoint.disconnect(call.peer),
-                // Clients come and go.
-                Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if endpoint.arm()? == Armed::Sleep {
-            return Ok(true);
+    while endpoint.poll()?.is_some() {}
+    for _ in 0..CALLS {
+        let Some(call) = endpoint.try_recv_unexpected(&mut buffer)? else {
+            return Ok(if endpoint.arm()? == Armed::Sleep { Next::Wait } else { Next::Work });
+        };
+        let Some(answer) = table.answer(&buffer[..call.bytes]) else { return Ok(Next::End) };
+        match endpoint.try_send_expected(call.peer, call.tag, &answer) {
+            Ok(true) => {}
+            // It has 64 answers that it does not take: nobody else waits for it.
+            Ok(false) => endpoint.disconnect(call.peer),
+            // Clients come and go.
+            Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
+    Ok(Next::Work)
 }
 
 struct Client {
@@ -88,26 +108,27 @@ struct Client {
 }
 
 impl Client {
-    /// Returns whether it is still there.
-    fn serve(&mut self, table: &mut Table) -> Result<bool> {
+    /// Answers some calls.
+    fn serve(&mut self, table: &mut Table) -> Result<Next> {
         let mut bytes = [0; 4096];
-        loop {
+        for _ in 0..CALLS {
             while !self.out.is_empty() {
-                let Some(len) = unless_blocked(self.stream.write(&self.out))? else { return Ok(true) };
+                let Some(len) = unless_blocked(self.stream.write(&self.out))? else { return Ok(Next::Wait) };
                 self.out.drain(..len);
             }
             if let Some((tag, call)) = self.frames.next()? {
                 // Only a client of this user may stop the server.
-                let Some(answer) = table.answer(&call) else { return Ok(false) };
+                let Some(answer) = table.answer(&call) else { return Ok(Next::End) };
                 self.out = frame(tag, &answer);
                 continue;
             }
             match unless_blocked(self.stream.read(&mut bytes))? {
-                None => return Ok(true),
-                Some(0) => return Ok(false),
+                None => return Ok(Next::Wait),
+                Some(0) => return Ok(Next::End),
                 Some(len) => self.frames.push(&bytes[..len]),
             }
         }
+        Ok(Next::Work)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The store on tokio: one thread serves endpoints, and a TCP port beside them. Values have up to 4 KiB.
+//! The store on tokio: one thread serves endpoints, and a TCP port beside them. Values have up to 3,839 bytes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

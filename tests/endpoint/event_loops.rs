@@ -1,6 +1,10 @@
 //! Case 40, and endpoints in the event loops of others: mio, which waits for edges, and tokio.
 
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +37,9 @@ pub(super) const TESTS: &[Test] = &[
     #[cfg(feature = "tokio")]
     ("case_40_tokio_serves_endpoints_and_a_port_and_sleeps", || store("serves on tokio")),
     ("case_40_mio_serves_endpoints_and_a_port_and_sleeps", || store("serves on mio")),
+    #[cfg(feature = "tokio")]
+    ("tokio_serves_others_while_clients_call_without_end", || floods("serves on tokio")),
+    ("mio_serves_others_while_clients_call_without_end", || floods("serves on mio")),
     ("an_edge_tells_of_all_that_wait", many_at_once),
 ];
 
@@ -121,6 +128,73 @@ fn store(role: &'static str) -> Result<Completion> {
     // And it is there when it is needed.
     ensure!(short_value(&idle_tcp.call(&get_call(b"idle")?)?)? == Some(&b"tcp"[..]));
     idle.send_unexpected(idle_peer, 2, &[STOP])?;
+    server.ends()?;
+    Ok(Completion::Completed)
+}
+
+/// Calls over TCP as fast as they are answered, by two threads.
+fn flood_port(port: &str, ends: &Arc<AtomicBool>) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(port)?;
+    let (mut reader, own, ends) = (stream.try_clone()?, stream.try_clone()?, Arc::clone(ends));
+    let calls = protocol::frame(1, &get_call(b"nothing")?).repeat(1000);
+    thread::spawn(move || while !ends.load(Relaxed) && stream.write_all(&calls).is_ok() {});
+    thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    Ok(own)
+}
+
+/// The same over an endpoint.
+fn flood_endpoint(address: &Address, ends: &Arc<AtomicBool>) -> Result<thread::JoinHandle<Result<()>>> {
+    let (address, ends) = (address.clone(), Arc::clone(ends));
+    let call = get_call(b"nothing")?;
+    Ok(thread::spawn(move || {
+        let mut client = Endpoint::client()?;
+        let server = client.connect(&address)?;
+        let mut under_way = 0;
+        while !ends.load(Relaxed) {
+            while under_way < 48 && client.try_send_unexpected(server, 1, &call)? {
+                under_way += 1;
+            }
+            while client.try_recv_expected(server, 1, &mut [0; 64])?.is_some() {
+                under_way -= 1;
+            }
+        }
+        Ok(())
+    }))
+}
+
+fn floods(role: &'static str) -> Result<Completion> {
+    let (server, address) = start_store(role)?;
+    let port = port(&address)?;
+    for by_port in [true, false] {
+        let ends = Arc::new(AtomicBool::new(false));
+        let flooding =
+            if by_port { Err(flood_port(port, &ends)?) } else { Ok(flood_endpoint(&address, &ends)?) };
+        let (done, is_done) = mpsc::channel();
+        for by_port in [true, false] {
+            let (address, port, done) = (address.clone(), port.to_owned(), done.clone());
+            thread::spawn(move || {
+                let answered = || -> Result<()> {
+                    if by_port {
+                        let mut client = TcpClient::new(port)?;
+                        return exercise(0, |call| client.call(call));
+                    }
+                    client(1, &address)
+                };
+                done.send(answered())
+            });
+        }
+        for _ in 0..2 {
+            is_done.recv_timeout(Duration::from_secs(30)).context("others are kept waiting")??;
+        }
+        ends.store(true, Relaxed);
+        match flooding {
+            Ok(client) => client.join().ok().context("no panic")??,
+            Err(stream) => stream.shutdown(Shutdown::Both)?,
+        }
+    }
+    let mut client = Endpoint::client()?;
+    let peer = client.connect(&address)?;
+    client.send_unexpected(peer, 1, &[STOP])?;
     server.ends()?;
     Ok(Completion::Completed)
 }
