@@ -30,8 +30,11 @@ pub enum EndpointError {
         name: String,
     },
 
-    /// Another endpoint listens at this name.
-    #[error("another endpoint of this user listens at {name:?}: end it, or choose another name")]
+    /// Another endpoint listens at this name; or a forked child of one, or another user's process, has it.
+    #[error(
+        "another endpoint listens at {name:?}, or a forked child of one or another user's process has the name: end it, or choose \
+         another name"
+    )]
     NameTaken {
         /// The name.
         name: String,

@@ -1,12 +1,15 @@
-//! Cases 63 and 52 in user namespaces: memory that the system does not let one side read, and users that have no number.
+//! Cases 63 and 52 in user namespaces: memory that the system does not let one side read, and users that have no number. And users that
+//! take each other's names.
 
 use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use intranode::{Address, Endpoint, EndpointError, Route};
 use libtest_mimic::Completion;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::{Uid, getegid, geteuid, getppid, setuid};
 
@@ -22,6 +25,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_63_both_in_user_namespaces_of_their_own", || staged(true, true)),
     ("case_52_users_without_a_number_are_refused", without_a_number),
     ("case_52_nobody_listens_to_a_user_without_a_number", nobody_listens),
+    ("case_52_another_user_has_the_name", name_of_another_user),
 ];
 
 pub(super) const ROLES: &[Role] = &[
@@ -30,6 +34,7 @@ pub(super) const ROLES: &[Role] = &[
     ("serves without a number", serves_without_a_number),
     ("connects without a number", connects_without_a_number),
     ("says hello as another user", says_hello_as_another_user),
+    ("has the name of another user", has_the_name_of_another_user),
 ];
 
 /// Takes this process, which has one thread, into a user namespace of its own, in which only its own user has a number.
@@ -162,5 +167,44 @@ fn nobody_listens() -> Result<Completion> {
     let mut client = Child::start("connects without a number", &[address.name()])?;
     client.says("remote")?;
     client.ends()?;
+    Ok(Completion::Completed)
+}
+
+/// Takes a name of this program's user, as another one can.
+fn has_the_name_of_another_user(args: &[String]) -> Result<()> {
+    let user = geteuid().as_raw();
+    setuid(Uid::from_raw(65_534))?;
+    let address = UnixAddr::new_abstract(format!("intranode-{user}-{}", args[0]).as_bytes())?;
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(listener.as_raw_fd(), &address)?;
+    listen(&listener, Backlog::new(8)?)?;
+    child::say("listens")?;
+    while child::hear()?.is_some() {}
+    Ok(())
+}
+
+fn name_of_another_user() -> Result<Completion> {
+    if !geteuid().is_root() {
+        return Ok(Completion::ignored_with("only root can become another user"));
+    }
+    let name = unique();
+    let mut other = Child::start("has the name of another user", &[&name])?;
+    other.says("listens")?;
+    let address = Address::local(&name)?;
+    let mut own = Endpoint::client()?;
+    match own.connect(&address) {
+        Err(EndpointError::ForeignUser { process, user: 65_534, .. }) => ensure!(process == other.pid()),
+        connected => bail!("{connected:?}"),
+    }
+    let address = address.with_remote("tcp://127.0.0.1:4000")?;
+    ensure!(own.route(&address)? == Route::Remote("tcp://127.0.0.1:4000"));
+    // Nor is it said that an endpoint of this user has the name.
+    match Endpoint::listen(&name) {
+        Err(error @ EndpointError::NameTaken { .. }) => {
+            ensure!(error.to_string().contains("another user's process"), "{error}");
+        }
+        listens => bail!("{listens:?}"),
+    }
+    drop(other);
     Ok(Completion::Completed)
 }
