@@ -23,7 +23,17 @@ const CONNECT: &str = "connect";
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to this user's process that listens, which has not been told anything.
-pub(crate) struct Dialled(OwnedFd, Credentials);
+pub(crate) struct Dialled {
+    /// `None` once the connection has another owner.
+    socket: Option<OwnedFd>,
+    peer: Credentials,
+}
+
+impl Drop for Dialled {
+    fn drop(&mut self) {
+        self.socket.take().into_iter().for_each(socket::close);
+    }
+}
 
 /// Connects to who listens at an address. Waits for room among the connections that are to be accepted, at most for so long.
 pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Dialled, EndpointError> {
@@ -38,11 +48,18 @@ pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Diall
         }
         _ => system(CONNECT, "the connection")(source),
     })?;
-    let peer = socket::credentials(socket.as_fd()).map_err(system(CONNECT, "to say who listens"))?;
-    if !process::is_own_user(peer.user) {
-        return Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user });
+    let peer = match socket::credentials(socket.as_fd()) {
+        Ok(peer) if process::is_own_user(peer.user) => Ok(peer),
+        Ok(peer) => Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user }),
+        Err(source) => Err(system(CONNECT, "to say who listens")(source)),
+    };
+    match peer {
+        Ok(peer) => Ok(Dialled { socket: Some(socket), peer }),
+        Err(error) => {
+            socket::close(socket);
+            Err(error)
+        }
     }
-    Ok(Dialled(socket, peer))
 }
 
 /// The same for a task. The system has no descriptor that says when there is room again, and a thread that waits for it could not be stopped
@@ -67,8 +84,9 @@ pub(crate) async fn dial_again(address: &Address, timeout: Option<Duration>) -> 
 
 impl State {
     /// Says the hello, and adds the connection, if there is still room for it: others may have connected while this one waited.
-    pub(crate) fn introduce(&mut self, Dialled(socket, peer): Dialled) -> Result<Peer, EndpointError> {
+    pub(crate) fn introduce(&mut self, mut dialled: Dialled) -> Result<Peer, EndpointError> {
         self.check_room_for_peer()?;
+        let (socket, peer) = (dialled.socket.as_ref().expect("it has no other owner"), dialled.peer);
         let (memory, file) = PairMemory::create().map_err(system(CONNECT, "the memory of the connection"))?;
         let started = process::start_time(std::process::id()).unwrap_or(0);
         let hello = Hello { started, memory: PairMemory::file_len() as u64 }.encode();
@@ -81,6 +99,7 @@ impl State {
         // Only where the system says for certain which process listens.
         let process = socket::process(socket.as_fd(), peer.process).ok().filter(|(_, certain)| *certain);
         let process = (process.map(|(process, _)| process), peer.process);
+        let socket = dialled.socket.take().expect("it has no other owner");
         self.add(Stage::Asked, socket, process, memory).map_err(system(CONNECT, "to wait for a descriptor"))
     }
 }

@@ -184,7 +184,6 @@ impl Link {
         // Its number may soon be that of another socket.
         self.platform.wait = Wait::Socket(-1);
         self.hang_up();
-        self.socket = None;
         self.process = None;
         self.refused = None;
     }
@@ -208,8 +207,8 @@ impl Link {
     }
 
     /// The system tells the other side that nobody is here any more.
-    pub(crate) fn hang_up(&self) {
-        self.socket().into_iter().for_each(socket::hang_up);
+    pub(crate) fn hang_up(&mut self) {
+        self.socket.take().into_iter().for_each(socket::close);
     }
 
     /// Whether there is nothing to be taken in, and nothing else to be gone on with.
@@ -328,7 +327,7 @@ impl Link {
 /// For unit tests: the two sides of a connection, without a listener.
 #[cfg(test)]
 pub(super) fn connected(peer: Peer, stage: Stage) -> std::io::Result<[Link; 2]> {
-    let ((memory, file), sockets) = (PairMemory::create()?, std::os::unix::net::UnixStream::pair()?);
+    let ((memory, file), sockets) = (PairMemory::create()?, std::os::unix::net::UnixDatagram::pair()?);
     let other = PairMemory::open(&file)?.expect("it has the right length");
     let sides = [(sockets.0, memory), (sockets.1, other)];
     Ok(sides.map(|(socket, memory)| Link::new(peer, stage, OwnedFd::from(socket), (None, 0), memory)))

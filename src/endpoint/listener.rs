@@ -75,11 +75,13 @@ impl Listener {
                 _ => return Accepted::None,
             },
         };
-        let Ok(credentials) = socket::credentials(socket.as_fd()) else { return Accepted::Refused };
-        if process::is_own_user(credentials.user) {
-            return Accepted::Greeting(Greeting { number, socket, credentials, since: Instant::now() });
+        match socket::credentials(socket.as_fd()) {
+            Ok(credentials) if process::is_own_user(credentials.user) => {
+                return Accepted::Greeting(Greeting { number, socket, credentials, since: Instant::now() });
+            }
+            Ok(_) => refuse(socket, Refusal::User),
+            Err(_) => socket::close(socket),
         }
-        refuse(socket.as_fd(), Refusal::User);
         Accepted::Refused
     }
 
@@ -93,7 +95,7 @@ impl Listener {
     fn refuse_one(&mut self) {
         self.spare = None;
         if let Ok(socket) = socket::accept(self.as_fd()) {
-            refuse(socket.as_fd(), Refusal::Resources);
+            refuse(socket, Refusal::Resources);
         }
         self.spare = self.socket.try_clone().ok();
     }
@@ -105,9 +107,15 @@ impl AsFd for Listener {
     }
 }
 
-/// Tells the other side why. It may be gone.
-pub(crate) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
-    let _ = socket::send(socket.as_raw_fd(), &Packet::Refused(why).encode());
+/// Tells the other side why, and closes the connection.
+pub(crate) fn refuse(socket: OwnedFd, why: Refusal) {
+    end(socket, Packet::Refused(why));
+}
+
+/// Says this as the last. The other side may be gone.
+pub(crate) fn end(socket: OwnedFd, packet: Packet) {
+    let _ = socket::send(socket.as_raw_fd(), &packet.encode());
+    socket::close(socket);
 }
 
 impl Greeting {

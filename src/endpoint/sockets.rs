@@ -8,7 +8,7 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::hello::{PACKET, Packet};
 use crate::endpoint::key::Key;
 use crate::endpoint::link::Stage;
-use crate::endpoint::listener::{Accepted, Greeted, Greeting, refuse};
+use crate::endpoint::listener::{Accepted, Greeted, Greeting, end, refuse};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::sys::socket;
@@ -28,9 +28,9 @@ impl State {
                 Accepted::None => return false,
             };
             if self.places_taken() >= self.max_peers {
-                refuse(greeting.socket.as_fd(), Refusal::Full);
+                refuse(greeting.socket, Refusal::Full);
             } else if self.epoll.add(greeting.socket.as_fd(), Key::Greeting(number).encode()).is_err() {
-                refuse(greeting.socket.as_fd(), Refusal::Resources);
+                refuse(greeting.socket, Refusal::Resources);
             } else {
                 self.greetings.push(greeting);
                 self.greet(number);
@@ -44,8 +44,8 @@ impl State {
         let Some(index) = self.greetings.iter().position(|greeting| greeting.number == number) else { return };
         match self.greetings[index].hear() {
             Greeted::NotYet => {}
-            Greeted::Gone => drop(self.remove_greeting(index)),
-            Greeted::Refused(why) => refuse(self.remove_greeting(index).socket.as_fd(), why),
+            Greeted::Gone => socket::close(self.remove_greeting(index).socket),
+            Greeted::Refused(why) => refuse(self.remove_greeting(index).socket, why),
             Greeted::Accepted(memory, process) => {
                 let socket = self.remove_greeting(index).socket;
                 // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
@@ -71,7 +71,7 @@ impl State {
             Accepted::None => None,
         });
         for greeting in self.greetings.drain(..).chain(waiting.flatten()) {
-            let _ = socket::send(greeting.socket.as_raw_fd(), &Packet::Left.encode());
+            end(greeting.socket, Packet::Left);
         }
     }
 
@@ -91,7 +91,7 @@ impl State {
     fn remove_late(&mut self) {
         for index in (0..self.greetings.len()).rev() {
             if self.greetings[index].is_late() {
-                self.remove_greeting(index);
+                socket::close(self.remove_greeting(index).socket);
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::sys::descriptors::beyond_standard;
@@ -16,6 +16,9 @@ const BACKLOG: libc::c_int = 4096;
 /// The most descriptors of one packet, which the system allows (SCM_MAX_FD): it would close those for which there is no room, in the receiver's
 /// call.
 const DESCRIPTORS: usize = 253;
+
+/// The most packets that are received of a connection that is closed. A user without privileges can have some hundreds under way.
+const UNRECEIVED: usize = 4096;
 
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 107;
@@ -109,7 +112,10 @@ pub(crate) fn send(socket: RawFd, packet: &[u8]) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a packet with descriptors carries besides its bytes.
+/// What a packet carries besides its bytes: integers, of which any are valid.
+trait Beside {}
+
+/// What one with descriptors carries.
 #[repr(C)]
 struct Control<const N: usize> {
     header: libc::cmsghdr,
@@ -124,15 +130,49 @@ impl<const N: usize> Control<N> {
         header.cmsg_type = libc::SCM_RIGHTS;
         Control { header, descriptors: [-1; N] }
     }
+
+    /// Takes over the descriptors that a packet has brought, of which the system says that this number of bytes were given.
+    fn received(self, given: usize) -> io::Result<Vec<OwnedFd>> {
+        #[allow(clippy::unnecessary_cast, reason = "the types differ between C libraries")]
+        let header_len = self.header.cmsg_len as usize;
+        let is_given = given >= size_of::<libc::cmsghdr>()
+            && self.header.cmsg_level == libc::SOL_SOCKET
+            && self.header.cmsg_type == libc::SCM_RIGHTS;
+        let bytes = header_len.saturating_sub(size_of::<libc::cmsghdr>());
+        let count = if is_given { (bytes / size_of::<RawFd>()).min(N) } else { 0 };
+        self.descriptors[..count].iter().for_each(|descriptor| do_not_linger(*descriptor));
+        // All of them, so that none stays open where one fails.
+        let owned: Vec<_> = self.descriptors[..count].iter().map(|descriptor| owned(*descriptor)).collect();
+        owned.into_iter().collect()
+    }
 }
 
-fn message<const N: usize>(part: &mut libc::iovec, control: &mut Control<N>) -> libc::msghdr {
+impl<const N: usize> Beside for Control<N> {}
+
+/// What one carries of a connection whose packets say who has sent them.
+#[repr(C)]
+struct Signed {
+    header: libc::cmsghdr,
+    sender: libc::ucred,
+    rest: Control<{ DESCRIPTORS + 1 }>,
+}
+
+impl Beside for Signed {}
+
+impl Signed {
+    fn new() -> Self {
+        let Control { header, .. } = Control::<0>::new();
+        Signed { header, sender: libc::ucred { pid: 0, uid: 0, gid: 0 }, rest: Control::new() }
+    }
+}
+
+fn message<C: Beside>(part: &mut libc::iovec, control: &mut C) -> libc::msghdr {
     // SAFETY: I7: integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = core::ptr::from_mut(control).cast();
-    message.msg_controllen = size_of::<Control<N>>() as _;
+    message.msg_controllen = size_of::<C>() as _;
     message
 }
 
@@ -185,30 +225,55 @@ pub(crate) struct Packet {
     pub(crate) truncated: bool,
 }
 
-/// Receives a packet and the descriptors that it carries.
-pub(crate) fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
+/// Receives a packet, and what it carries besides its bytes: the length of either, and whether one was cut.
+fn receive_into<C: Beside>(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    control: &mut C,
+) -> io::Result<(usize, usize, bool)> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // Of whole words.
-    let mut control = Control::<{ DESCRIPTORS + 1 }>::new();
-    let mut message = message(&mut part, &mut control);
+    let mut message = message(&mut part, control);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: I7: the message, its part and its control are live, ours alone, and of the stated lengths.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let len = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     let truncated = message.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0;
-    let header = &control.header;
     #[allow(clippy::unnecessary_cast, reason = "the types differ between C libraries")]
-    let (given, header_len) = (message.msg_controllen as usize, header.cmsg_len as usize);
-    let is_given = given >= size_of::<libc::cmsghdr>()
-        && header.cmsg_level == libc::SOL_SOCKET
-        && header.cmsg_type == libc::SCM_RIGHTS;
-    let bytes = header_len.saturating_sub(size_of::<libc::cmsghdr>());
-    let count = if is_given { (bytes / size_of::<RawFd>()).min(DESCRIPTORS) } else { 0 };
-    control.descriptors[..count].iter().for_each(|descriptor| do_not_linger(*descriptor));
-    // All of them, so that none stays open where one fails.
-    let owned: Vec<_> = control.descriptors[..count].iter().map(|descriptor| owned(*descriptor)).collect();
-    let descriptors = owned.into_iter().collect::<io::Result<_>>()?;
-    Ok(Packet { len, descriptors, truncated })
+    let given = message.msg_controllen as usize;
+    Ok((len, given, truncated))
+}
+
+/// Receives a packet and the descriptors that it carries.
+pub(crate) fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
+    // Of whole words.
+    let mut control = Control::<{ DESCRIPTORS + 1 }>::new();
+    let (len, given, truncated) = receive_into(socket, buffer, &mut control)?;
+    Ok(Packet { len, descriptors: control.received(given)?, truncated })
+}
+
+/// Closes a connection. First what has come and was not received is received, and its descriptors are closed: the system would close
+/// them as slowly as their sender wants it.
+pub(crate) fn close(socket: OwnedFd) {
+    // Nothing more comes from here on.
+    hang_up(socket.as_fd());
+    // What says who has sent it is a packet, also without a byte; where nothing is left nothing says so.
+    if set_option(socket.as_raw_fd(), libc::SO_PASSCRED, &1i32).is_err() {
+        return;
+    }
+    for _ in 0..UNRECEIVED {
+        let mut control = Signed::new();
+        match receive_into(socket.as_fd(), &mut [], &mut control) {
+            Ok((_, 0, _)) => break,
+            Ok((_, given, _)) => {
+                let given = given.saturating_sub(core::mem::offset_of!(Signed, rest));
+                drop(control.rest.received(given));
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
+                _ => break,
+            },
+        }
+    }
 }
 
 /// The process at the other end: the one that has connected, or that has listened.
@@ -269,7 +334,6 @@ pub(crate) const RING: u8 = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     fn unique(name: &str) -> Vec<u8> {
         format!("intranode-test-{}-{name}", std::process::id()).into_bytes()
@@ -343,6 +407,27 @@ mod tests {
         }
         send(client.as_raw_fd(), b"again")?;
         assert_eq!(receive(server.as_fd(), &mut buffer)?, 5);
+        Ok(())
+    }
+
+    #[test]
+    fn closing_does_not_wait_for_descriptors_that_were_not_received() -> io::Result<()> {
+        let name = unique("unreceived");
+        let listener = listen(&name)?;
+        for accepts in [true, false] {
+            let client = connect(&name, Some(Duration::from_secs(5)))?;
+            let server = accept(listener.as_fd())?;
+            let (own, other) = if accepts { (server, client) } else { (client, server) };
+            send(other.as_raw_fd(), b"")?;
+            for packet in [&b""[..], b"hello"] {
+                let (slow, _peer) = lingers()?;
+                send_with(other.as_fd(), packet, slow.as_fd())?;
+            }
+            let begin = Instant::now();
+            close(own);
+            assert!(begin.elapsed() < Duration::from_secs(30), "it waits");
+            assert_eq!(receive(other.as_fd(), &mut [0; 16])?, 0);
+        }
         Ok(())
     }
 

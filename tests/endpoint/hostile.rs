@@ -73,7 +73,7 @@ fn hello() -> [u8; 64] {
     bytes
 }
 
-fn say_hello(connection: &OwnedFd, bytes: &[u8], files: &[&File]) -> Result<()> {
+pub(super) fn say_hello(connection: &OwnedFd, bytes: &[u8], files: &[&File]) -> Result<()> {
     let numbers: Vec<i32> = files.iter().map(|file| file.as_raw_fd()).collect();
     let control = ControlMessage::ScmRights(&numbers);
     let controls = if files.is_empty() { &[][..] } else { std::slice::from_ref(&control) };

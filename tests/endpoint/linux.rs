@@ -36,6 +36,8 @@ mod forging;
 mod hostile;
 #[path = "key_value.rs"]
 mod key_value;
+#[path = "lingering.rs"]
+mod lingering;
 #[path = "messages.rs"]
 mod messages;
 #[path = "namespaces.rs"]
@@ -121,6 +123,7 @@ pub(super) fn main() -> ExitCode {
         bulk::TESTS,
         event_loops::TESTS,
         key_value::TESTS,
+        lingering::TESTS,
         routes::TESTS,
         #[cfg(feature = "tokio")]
         asynchronous::TESTS,
