@@ -82,7 +82,8 @@ impl<'a> Anywhere<'a> {
 
 /// `put-at ADDRESS KEY VALUE` and `get-at ADDRESS KEY`.
 pub(crate) fn run(address: &str, key: &str, value: Option<&str>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    // With timers: where very many wait to be accepted, it connects again after some time.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let own = AsyncEndpoint::client()?;
         let mut client = Anywhere::new(&own, &address.parse()?).await?;

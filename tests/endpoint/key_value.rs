@@ -12,12 +12,16 @@ use super::bulk_pull::program;
 use super::event_loops::protocol::{NONE, PUT_LONG, STOP, get_call, put_call, short_value};
 use super::{Test, unique};
 
-pub(super) const TESTS: &[Test] = &[("example_key_value_does_not_wait_for_clients_that_stall", stalls)];
+pub(super) const TESTS: &[Test] = &[
+    ("example_key_value_does_not_wait_for_clients_that_stall", stalls),
+    #[cfg(feature = "tokio")]
+    ("example_key_value_waits_where_many_are_to_be_accepted", waits),
+];
 
 /// Ends with the test, however that ends.
-struct Server(Child);
+struct Started(Child);
 
-impl Drop for Server {
+impl Drop for Started {
     fn drop(&mut self) {
         // An error means that it has ended already.
         let _ = self.0.kill();
@@ -45,7 +49,7 @@ fn stalls() -> Result<Completion> {
         return Ok(Completion::ignored_with("the example has not been built"));
     }
     let name = unique();
-    let mut server = Server(Command::new(program).args(["serve", &name]).spawn()?);
+    let mut server = Started(Command::new(program).args(["serve", &name]).spawn()?);
     let begin = Instant::now();
     let (mut own, peer) = loop {
         match connect(&name) {
@@ -81,5 +85,59 @@ fn stalls() -> Result<Completion> {
         thread::yield_now();
     }
     ensure!(server.0.wait().context("its end")?.success());
+    Ok(Completion::Completed)
+}
+
+/// One that listens, and accepts nobody, so that there is no room for the client.
+#[cfg(feature = "tokio")]
+fn waits() -> Result<Completion> {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::process::Stdio;
+
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+    };
+
+    let program = program("key_value")?;
+    if !program.exists() {
+        return Ok(Completion::ignored_with("the example has not been built"));
+    }
+    let name = unique();
+    let address = UnixAddr::new_abstract(format!("intranode-{}-{name}", nix::unistd::geteuid()).as_bytes())?;
+    let seqpacket = |flags| socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
+    let listener = seqpacket(SockFlag::SOCK_CLOEXEC)?;
+    bind(listener.as_raw_fd(), &address)?;
+    listen(&listener, Backlog::new(1)?)?;
+    let mut waiting = Vec::new();
+    loop {
+        let client = seqpacket(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
+        match connect(client.as_raw_fd(), &address) {
+            Ok(()) => waiting.push(client),
+            Err(nix::Error::EAGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Where nobody listens.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let address = Address::local(&name)?.with_remote(&format!("tcp://{port}"))?.to_string();
+    let mut command = Command::new(program);
+    let mut client = Started(command.args(["get-at", &address, "key"]).stderr(Stdio::piped()).spawn()?);
+    let status = format!("/proc/{}/status", client.0.id());
+    let sleeps = || -> Result<u64> {
+        let status = std::fs::read_to_string(&status)?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        Ok(line.context("a number")?.trim().parse()?)
+    };
+    let begin = Instant::now();
+    while client.0.try_wait()?.is_none() && sleeps()? < 10 {
+        ensure!(begin.elapsed() < Duration::from_secs(30), "it does not try again");
+        thread::yield_now();
+    }
+    // Now the route is remote.
+    drop(listener);
+    let mut said = String::new();
+    client.0.stderr.take().context("a pipe")?.read_to_string(&mut said)?;
+    ensure!(client.0.wait()?.code() == Some(1) && said.contains("cannot be reached"), "{said}");
     Ok(Completion::Completed)
 }
