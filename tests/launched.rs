@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -35,7 +36,14 @@ fn rank() {
 
 /// This program as a rank, with no other launcher's variables than these.
 fn start(part: &str, variables: &[(&str, &str)]) -> Child {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    start_by(Command::new(this_program()), part, variables)
+}
+
+fn this_program() -> PathBuf {
+    std::env::current_exe().expect("this program")
+}
+
+fn start_by(mut command: Command, part: &str, variables: &[(&str, &str)]) -> Child {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         let foreign = ["INTRANODE_", "OMPI_", "PMI", "MPI_", "SLURM_", "TORCHELASTIC_"];
@@ -184,5 +192,30 @@ fn launchers_that_disagree_are_named_where_it_is_asked_for() {
             );
             assert_eq!(stderr.contains(&told), debug, "{stderr}");
         }
+    }
+}
+
+#[test]
+fn ranks_that_a_rank_of_another_launcher_starts_are_of_their_own_job() {
+    let outer = [
+        ("OMPI_COMM_WORLD_RANK", "0"),
+        ("OMPI_COMM_WORLD_SIZE", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+        ("PMIX_NAMESPACE", &namespace()),
+    ];
+    let job = std::process::id();
+    let ranks = [0, 1].map(|rank| {
+        // A shell that is a rank of the first, and goes on after what it starts.
+        let step = format!(
+            "export SLURM_STEP_ID=0 SLURM_JOB_ID={job} SLURM_LOCALID={rank} SLURM_PROCID={rank} SLURM_NODEID=0 \
+             SLURM_STEP_NUM_TASKS=2 SLURM_GTIDS=0,1; \"$0\" \"$@\"; exit $?"
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &step]).arg(this_program());
+        start_by(shell, "rank", &outer)
+    });
+    for (rank, child) in ranks.into_iter().enumerate() {
+        assert_eq!(finish(child).0, format!("slurm: {rank} of 2, sum 1"));
     }
 }

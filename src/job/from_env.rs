@@ -16,8 +16,8 @@ use crate::sys::process::user;
 use crate::sys::shm_file::name_rule;
 
 impl Config {
-    /// The job, the rank and the size that a launcher has given to this process. The first of these counts, or the one that
-    /// `INTRANODE_LAUNCHER` names:
+    /// The job, the rank and the size that a launcher has given to this process. Of these the one counts that `INTRANODE_LAUNCHER`
+    /// names; else that whose variables the nearest ancestor of this process has set, or the first of them:
     ///
     /// | launcher | `INTRANODE_LAUNCHER` | rank and size, those of the node, the job |
     /// | --- | --- | --- |

@@ -66,10 +66,12 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 }
 
 /// The nearest ancestor of this process that was not started with this variable, which its descendants have: the process
-/// that has set it. `None` if the system does not tell.
-pub(crate) fn setter_of(variable: &str) -> Option<u32> {
+/// that has set it, and how many generations above this one it is, 1 for the parent. `None` if the system does not tell.
+pub(crate) fn setter_of(variable: &str) -> Option<(u32, usize)> {
     let mut pid = std::process::id();
+    let mut generations = 0;
     loop {
+        generations += 1;
         pid = stat_field(&stat(pid)?, PARENT).and_then(|parent| u32::try_from(parent).ok())?;
         // 0: of another PID namespace.
         if pid == 0 {
@@ -78,7 +80,7 @@ pub(crate) fn setter_of(variable: &str) -> Option<u32> {
         // What cannot be read belongs to another user, who is no rank of this job.
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if !has_variable(&environment, variable) {
-            return Some(pid);
+            return Some((pid, generations));
         }
     }
 }
@@ -158,7 +160,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn processes_have_start_times_and_ancestors() {
         let own = start_time(std::process::id()).expect("this process is alive");
-        let parent = setter_of("INTRANODE_NOBODY_SETS_THIS").expect("it has a parent");
+        let (parent, generations) = setter_of("INTRANODE_NOBODY_SETS_THIS").expect("it has a parent");
+        assert_eq!(generations, 1);
         assert!(start_time(parent).expect("the parent is alive") <= own);
         assert_eq!(start_time(u32::MAX), None);
     }

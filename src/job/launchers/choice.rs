@@ -9,6 +9,9 @@ use crate::sys::process;
 const CHOOSE: &str = "INTRANODE_LAUNCHER";
 const SCOPE: &str = "INTRANODE_SCOPE";
 
+/// Our own variables of a rank.
+const INTRANODE: [&str; 3] = ["INTRANODE_NAME", "INTRANODE_RANK", "INTRANODE_SIZE"];
+
 /// The job that a process belongs to, and its place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::job) struct Choice {
@@ -25,7 +28,7 @@ pub(in crate::job) struct Choice {
 /// If `INTRANODE_LAUNCHER` is none of its values.
 pub(in crate::job) fn detect(surroundings: &dyn Surroundings) -> Result<Option<Launcher>, Error> {
     let Some(wanted) = given(surroundings.variable(CHOOSE)) else {
-        return Ok(Launcher::ALL.into_iter().find(|launcher| is_present(*launcher, surroundings)));
+        return Ok(nearest(surroundings));
     };
     // Both are Hydra; a user thinks of the library.
     let wanted = if ["mpich", "impi"].contains(&wanted.as_str()) { "hydra".to_owned() } else { wanted };
@@ -36,6 +39,32 @@ pub(in crate::job) fn detect(surroundings: &dyn Surroundings) -> Result<Option<L
     let names: Vec<&str> = Launcher::ALL.iter().map(|launcher| launcher.as_str()).collect();
     let allowed = || format!("one of {}, mpich, impi and none", names.join(", "));
     found.map(Some).ok_or_else(|| invalid(CHOOSE, Some(&wanted), &allowed()))
+}
+
+/// The launcher whose variables are there. A rank that starts another job hands down its own variables too, so of several that
+/// one counts which is the nearest among the ancestors of this process; where that is not known, the first of all.
+fn nearest(surroundings: &dyn Surroundings) -> Option<Launcher> {
+    let is_present = |launcher: &Launcher| is_present(*launcher, surroundings);
+    let present: Vec<Launcher> = Launcher::ALL.into_iter().filter(is_present).collect();
+    if let [] | [_] = present[..] {
+        return present.first().copied();
+    }
+    let generations = |launcher: &Launcher| {
+        let is_set = known_by(*launcher).iter().filter(|name| surroundings.variable(name).is_some());
+        is_set.filter_map(|name| surroundings.generations_to_setter(name)).min().unwrap_or(usize::MAX)
+    };
+    present.into_iter().min_by_key(generations)
+}
+
+/// The variables by which a launcher is known.
+fn known_by(launcher: Launcher) -> &'static [&'static str] {
+    match launcher {
+        Launcher::Intranode => &INTRANODE,
+        Launcher::OpenMpi => &[openmpi::LOCAL_RANK],
+        Launcher::Hydra => &[hydra::LOCAL_RANK],
+        Launcher::Torchrun => &[torchrun::RUN_ID],
+        Launcher::Slurm => &[slurm::STEP],
+    }
 }
 
 /// The job that this process belongs to; `None` if no launcher has started it.
@@ -81,9 +110,7 @@ fn refuse_some(surroundings: &dyn Surroundings) -> Result<(), Error> {
 
 fn is_present(launcher: Launcher, surroundings: &dyn Surroundings) -> bool {
     match launcher {
-        Launcher::Intranode => ["INTRANODE_NAME", "INTRANODE_RANK", "INTRANODE_SIZE"]
-            .iter()
-            .any(|name| surroundings.variable(name).is_some()),
+        Launcher::Intranode => INTRANODE.iter().any(|name| surroundings.variable(name).is_some()),
         Launcher::OpenMpi => openmpi::is_present(surroundings),
         Launcher::Hydra => hydra::is_present(surroundings),
         Launcher::Torchrun => torchrun::is_present(surroundings),

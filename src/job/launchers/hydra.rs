@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::job::settings::invalid;
 
 const LAUNCHER: Launcher = Launcher::Hydra;
-const LOCAL_RANK: &str = "MPI_LOCALRANKID";
+pub(super) const LOCAL_RANK: &str = "MPI_LOCALRANKID";
 
 /// What a rank has besides what it is known by, and no other process.
 pub(super) const HALF: Half = (LAUNCHER, LOCAL_RANK, &["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"]);

@@ -4,7 +4,7 @@ use super::placement::{Half, Launcher, Placement, Surroundings};
 use crate::error::Error;
 
 const LAUNCHER: Launcher = Launcher::OpenMpi;
-const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
+pub(super) const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 
 /// What a rank has besides what it is known by, and no other process.
 pub(super) const HALF: Half =

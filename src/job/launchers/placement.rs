@@ -33,8 +33,8 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// In the order in which they are looked for. `mpiexec` starts its ranks through `srun` inside an allocation, so ranks
-    /// of `mpiexec` may have the variables of Slurm too.
+    /// In the order in which they are looked for, where it is not known whose variables were set nearest. `mpiexec` starts its
+    /// ranks through `srun` inside an allocation, so ranks of `mpiexec` may have the variables of Slurm too.
     pub(super) const ALL: [Launcher; 5] =
         [Launcher::Intranode, Launcher::OpenMpi, Launcher::Hydra, Launcher::Torchrun, Launcher::Slurm];
 
@@ -85,8 +85,11 @@ pub(in crate::job) trait Surroundings {
     /// Identifies the process at the other end of a socket.
     fn peer(&self, descriptor: i32) -> Option<String>;
 
-    /// Identifies the process that has set a variable for its descendants.
+    /// Identifies the process that has set a variable for its descendants: the nearest ancestor without it.
     fn setter_of(&self, variable: &str) -> Option<String>;
+
+    /// How many generations above this process that one is: 1 for the parent.
+    fn generations_to_setter(&self, variable: &str) -> Option<usize>;
 
     /// The value of a variable that this launcher always sets.
     fn required(&self, name: &str, launcher: Launcher) -> Result<String, Error> {
@@ -113,7 +116,11 @@ impl<V: Fn(&str) -> Option<String>> Surroundings for OfProcess<V> {
     }
 
     fn setter_of(&self, variable: &str) -> Option<String> {
-        process::setter_of(variable).map(identity)
+        process::setter_of(variable).map(|(pid, _)| identity(pid))
+    }
+
+    fn generations_to_setter(&self, variable: &str) -> Option<usize> {
+        process::setter_of(variable).map(|(_, generations)| generations)
     }
 }
 

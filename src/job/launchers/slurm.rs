@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::job::settings::invalid;
 
 const LAUNCHER: Launcher = Launcher::Slurm;
-const STEP: &str = "SLURM_STEP_ID";
+pub(super) const STEP: &str = "SLURM_STEP_ID";
 
 /// The steps that are not tasks of `srun`, but a batch script, the shell of an interactive allocation and the like: Slurm
 /// numbers them from here on (`slurm.h`).

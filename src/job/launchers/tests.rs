@@ -15,6 +15,8 @@ struct Recorded {
     /// The process at the other end of every open socket.
     peer: Option<String>,
     agent: Option<String>,
+    /// How far away the ancestors are that have set variables, where that is known.
+    generations: BTreeMap<String, usize>,
 }
 
 impl Surroundings for Recorded {
@@ -29,6 +31,10 @@ impl Surroundings for Recorded {
     fn setter_of(&self, _variable: &str) -> Option<String> {
         self.agent.clone()
     }
+
+    fn generations_to_setter(&self, variable: &str) -> Option<usize> {
+        self.generations.get(variable).copied()
+    }
 }
 
 impl Recorded {
@@ -38,6 +44,12 @@ impl Recorded {
             let (name, value) = variable.split_once('=').expect("NAME=value");
             self.variables.insert(name.to_owned(), value.to_owned());
         }
+        self
+    }
+
+    fn set_by(mut self, ancestors: &[(&str, usize)]) -> Self {
+        self.generations =
+            ancestors.iter().map(|(name, generation)| ((*name).to_owned(), *generation)).collect();
         self
     }
 
@@ -222,6 +234,32 @@ fn our_own_variables_come_first_and_are_not_completed_by_others() {
         let by_name = open_mpi_5(1).with(variable).with("INTRANODE_LAUNCHER=openmpi");
         assert_eq!(by_name.place(), (1, 3));
     }
+}
+
+#[test]
+fn a_job_that_a_rank_has_started_counts_and_not_the_rank_s_own() {
+    let other = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 \
+                 PMIX_NAMESPACE=other";
+    let far = ("OMPI_COMM_WORLD_LOCAL_RANK", 3);
+    for (recorded, launcher, known_by) in [
+        (mpich(1), Launcher::Hydra, "MPI_LOCALRANKID"),
+        (torchrun(1), Launcher::Torchrun, "TORCHELASTIC_RUN_ID"),
+        (slurm(1), Launcher::Slurm, "SLURM_STEP_ID"),
+    ] {
+        let inner = recorded.with(other).set_by(&[far, (known_by, 1)]);
+        assert_eq!((inner.choice().launcher, inner.place()), (launcher, (1, 3)));
+        let outer = inner.set_by(&[("OMPI_COMM_WORLD_LOCAL_RANK", 1), (known_by, 3)]);
+        assert_eq!((outer.choice().launcher, outer.place()), (Launcher::OpenMpi, (0, 1)));
+    }
+    // Also a job of ours. A shell between may set one of our variables itself, and then it is one of ours.
+    let ours = open_mpi_5(1).with("INTRANODE_NAME=/job INTRANODE_RANK=0 INTRANODE_SIZE=1");
+    let [name, rank] = ["INTRANODE_NAME", "INTRANODE_RANK"].map(|name| move |generation| (name, generation));
+    let near = ("OMPI_COMM_WORLD_LOCAL_RANK", 2);
+    assert_eq!(ours.clone().set_by(&[name(4), rank(4), near]).place(), (1, 3));
+    assert_eq!(ours.clone().set_by(&[name(4), rank(1), near]).choice().launcher, Launcher::Intranode);
+    // What is not set is nobody's.
+    let half = ours.without("INTRANODE_RANK").set_by(&[name(4), rank(1), near]);
+    assert_eq!(half.place(), (1, 3));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::job::settings::invalid;
 
 const LAUNCHER: Launcher = Launcher::Torchrun;
-const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+pub(super) const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 
 /// What a rank has besides what it is known by, and no other process.
 pub(super) const HALF: Half = (LAUNCHER, "LOCAL_RANK", &[RUN_ID]);
