@@ -94,6 +94,17 @@ impl Found {
         self.members.iter().any(read).then(|| self.control.read(&bytes)).flatten()
     }
 
+    /// Looks for processes that have mapped it since.
+    pub(super) fn look_again(&mut self) {
+        for pid in processes::all().unwrap_or_default() {
+            let is_known = self.members.iter().any(|member| member.pid == pid);
+            let mapping = processes::mappings(pid).into_iter().find(|mapping| mapping.file == self.file);
+            if let (false, Some(Mapping { start, .. })) = (is_known, mapping) {
+                self.members.push(Member { pid, own_pid: processes::own_pid(pid), start });
+            }
+        }
+    }
+
     /// The process of a rank that calls itself `own_pid`.
     pub(super) fn member(&self, own_pid: u32) -> Option<&Member> {
         self.members.iter().find(|member| member.own_pid == own_pid)

@@ -17,8 +17,10 @@ pub(super) struct Tracker {
     began: Instant,
     /// The last sample. A job of which nothing can be read any more keeps it.
     seen: Option<Seen>,
-    /// Whether nothing can be read any more: all processes have unmapped the segment.
+    /// Whether nothing can be read any more: all processes have unmapped the segment, and perhaps have another one there.
     gone: bool,
+    /// The ranks of which no process was found.
+    unknown: Vec<u32>,
     sampled: Instant,
     samples: u32,
     ranks: Vec<Track>,
@@ -43,8 +45,16 @@ impl Tracker {
     pub(super) fn new(found: Found) -> Self {
         let ranks = vec![Track::default(); found.control.ranks()];
         let now = Instant::now();
-        let mut tracker =
-            Tracker { found, began: now, seen: None, gone: false, sampled: now, samples: 0, ranks };
+        let mut tracker = Tracker {
+            found,
+            began: now,
+            seen: None,
+            gone: false,
+            unknown: Vec::new(),
+            sampled: now,
+            samples: 0,
+            ranks,
+        };
         tracker.sample();
         tracker
     }
@@ -52,7 +62,9 @@ impl Tracker {
     /// Looks once.
     pub(super) fn sample(&mut self) {
         let now = Instant::now();
-        let seen = self.found.see();
+        let is_same = |seen: &Seen| self.seen.as_ref().is_none_or(|before| follows(before, seen));
+        let seen = if self.gone { None } else { self.found.see().filter(is_same) };
+        seen.iter().for_each(|seen| self.find_processes(seen));
         for (rank, track) in self.ranks.iter_mut().enumerate() {
             let new = seen.as_ref().map(|seen| seen.ranks[rank]);
             let old = self.seen.as_ref().map(|seen| seen.ranks[rank]);
@@ -69,9 +81,20 @@ impl Tracker {
         self.seen = seen.or(self.seen.take());
     }
 
-    /// Whether any of its processes is left.
+    /// Finds the processes of ranks that have joined since it was found. Once for each: one may have ended before.
+    fn find_processes(&mut self, seen: &Seen) {
+        let has_process = |found: &Found, own_pid: &u32| found.member(*own_pid).is_some();
+        let pids = || seen.ranks.iter().filter_map(|rank| rank.pid);
+        if pids().all(|own_pid| has_process(&self.found, &own_pid) || self.unknown.contains(&own_pid)) {
+            return;
+        }
+        self.found.look_again();
+        self.unknown = pids().filter(|own_pid| !has_process(&self.found, own_pid)).collect();
+    }
+
+    /// Whether it goes on, and any of its processes is left.
     pub(super) fn is_alive(&self) -> bool {
-        self.ranks.iter().any(|track| track.last.is_some())
+        !self.gone && self.ranks.iter().any(|track| track.last.is_some())
     }
 
     /// By which communicators are told apart.
@@ -141,11 +164,22 @@ impl Tracker {
             _ if own.pid.is_none() => RankState::Joining,
             None | Some('Z' | 'X') if has_ended => RankState::Left,
             None | Some('Z' | 'X') => RankState::Dead,
+            Some(_) if self.gone => RankState::Left,
             Some('T' | 't') => RankState::Frozen,
             Some(_) if some_are_behind && !own.is_behind && seen.ended.is_none() => RankState::Waits,
             Some(_) => RankState::Runs,
         }
     }
+}
+
+/// Whether both are of one communicator. Ranks neither go back nor change their processes; where a process has unmapped one and
+/// mapped another, they seem to.
+fn follows(before: &Seen, seen: &Seen) -> bool {
+    let follows = |(before, new): (&SeenRank, &SeenRank)| {
+        let is_same = before.pid.is_none() || before.pid == new.pid;
+        is_same && new.round.wrapping_sub(before.round) % ROUNDS < ROUNDS / 2
+    };
+    before.ranks.iter().zip(&seen.ranks).all(follows)
 }
 
 impl Track {
@@ -167,4 +201,33 @@ impl Track {
 fn ticks_per_second() -> f64 {
     // 100 on all systems that can run this.
     sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |ticks| ticks as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(ranks: &[(Option<u32>, u32)]) -> Seen {
+        let rank = |&(pid, round): &(Option<u32>, u32)| SeenRank {
+            pid,
+            round,
+            operation: None,
+            bytes: 0,
+            is_slept_on: false,
+            is_behind: false,
+        };
+        Seen { ranks: ranks.iter().map(rank).collect(), ended: None, dead: None }
+    }
+
+    #[test]
+    fn another_communicator_at_the_same_address_is_told_apart() {
+        let before = seen(&[(Some(7), 5), (None, 2)]);
+        for same in [[(Some(7), 5), (None, 2)], [(Some(7), 900), (Some(8), 2)]] {
+            assert!(follows(&before, &seen(&same)), "{same:?}");
+        }
+        for other in [[(Some(7), 4), (None, 2)], [(Some(9), 5), (None, 2)], [(None, 5), (None, 2)]] {
+            assert!(!follows(&before, &seen(&other)), "{other:?}");
+        }
+        assert!(follows(&seen(&[(Some(7), ROUNDS - 1)]), &seen(&[(Some(7), 1)])), "rounds are counted modulo");
+    }
 }

@@ -35,14 +35,14 @@ fn size(rows: u16, columns: u16) -> Winsize {
 
 impl Top {
     fn start(rows: u16, columns: u16, arguments: &[&str]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let terminal = open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let terminal = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         tcsetwinsize(&terminal, size(rows, columns)).unwrap();
         let end = || Stdio::from(terminal.try_clone().unwrap());
-        // It has to be the session's leader, so that it is told of a new size.
+        // No other process that the test starts has the terminal. It has to be the session's leader, so that it is told of a new size.
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_intranode"), "top"]).args(arguments);
         command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
@@ -109,16 +109,21 @@ impl Drop for Top {
 }
 
 /// Three ranks that make the same call again and again. No launcher ends the others when one dies.
-struct Ranks([Child; 3]);
+struct Ranks(Vec<Child>);
 
 impl Ranks {
     fn start(name: &str) -> Self {
-        Ranks([0, 1, 2].map(|rank: usize| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_intranode"));
-            command.args(["__bench", "--op", "allreduce", "--bytes", "8192", "--repetitions", "1000000000"]);
-            command.env("INTRANODE_NAME", name).env("INTRANODE_RANK", rank.to_string());
-            command.env("INTRANODE_SIZE", "3").stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
-        }))
+        let mut ranks = Ranks(Vec::new());
+        (0..3).for_each(|_| ranks.start_next(name));
+        ranks
+    }
+
+    fn start_next(&mut self, name: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_intranode"));
+        command.args(["__bench", "--op", "allreduce", "--bytes", "8192", "--repetitions", "1000000000"]);
+        command.env("INTRANODE_NAME", name).env("INTRANODE_RANK", self.0.len().to_string());
+        let command = command.env("INTRANODE_SIZE", "3").stdin(Stdio::null()).stdout(Stdio::null());
+        self.0.push(command.spawn().unwrap());
     }
 }
 
@@ -192,4 +197,27 @@ fn the_live_view_follows_a_job_and_gives_the_terminal_back() {
     // What it has written last may not have been parsed yet.
     top.shows("the screen of before", |screen| !screen.alternate_screen() && !screen.hide_cursor());
     assert!(top.modes().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO));
+}
+
+#[test]
+fn ranks_that_join_later_are_not_taken_for_dead_ones() {
+    let name = format!("/live-{}", unique());
+    let mut job = Ranks(Vec::new());
+    job.start_next(&name);
+    let mut top = Top::start(30, 150, &["--interval", "0.2", &name]);
+    let joining = |screen: &vt100::Screen| rows_with(screen, "joining").len();
+    // The job is looked for again and again, so the view begins without it perhaps.
+    top.shows("the two that are not there", |screen| joining(screen) == 2);
+    job.start_next(&name);
+    top.shows("the one that is not there", |screen| joining(screen) == 1);
+    job.start_next(&name);
+    top.shows("each rank with its process", |screen| {
+        let rows = rows_with(screen, "allreduce");
+        let has = |rank: &Child| {
+            rows.iter().any(|(row, is_red)| row.contains(&format!(" {} ", rank.id())) && !is_red)
+        };
+        job.0.iter().all(has)
+    });
+    top.press("q");
+    assert_eq!(top.ends(), 0);
 }
