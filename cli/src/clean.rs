@@ -1,6 +1,6 @@
 //! `intranode clean`: removes the shared memory that killed jobs have left.
 
-use std::io::{BufRead, Write, stdin, stdout};
+use std::io::{BufRead, stdin};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -93,14 +93,16 @@ fn time(age: Duration) -> String {
 }
 
 fn is_agreed(count: usize) -> Result<bool> {
-    print!("Remove {}? No process uses it any more. [y/N] ", if count == 1 { "it" } else { "them all" });
-    stdout().flush()?;
-    let mut answer = String::new();
-    stdin().lock().read_line(&mut answer)?;
-    if !answer.ends_with('\n') {
+    let which = if count == 1 { "it" } else { "them all" };
+    if !say::question(format_args!("Remove {which}? No process uses it any more. [y/N] ")) {
+        return Ok(false);
+    }
+    let mut answer = Vec::new();
+    stdin().lock().read_until(b'\n', &mut answer).context("cannot read the answer")?;
+    if !answer.ends_with(b"\n") {
         say::line("");
     }
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    Ok(["y", "yes"].iter().any(|yes| answer.trim_ascii().eq_ignore_ascii_case(yes.as_bytes())))
 }
 
 /// Whether the name no longer exists, or is about to be removed.

@@ -18,6 +18,12 @@ pub(crate) fn lines(text: impl Display) {
     let _ = write!(stdout(), "{text}");
 }
 
+/// A question on standard output, with the answer in the same line. False: nobody can read it.
+pub(crate) fn question(text: impl Display) -> bool {
+    let mut output = stdout();
+    write!(output, "{text}").and_then(|()| output.flush()).is_ok()
+}
+
 /// A message on standard error.
 pub(crate) fn error(text: impl Display) {
     let _ = write_all(&mut stderr(), format!("intranode: {text}\n").as_bytes());

@@ -158,14 +158,28 @@ fn a_reader_that_has_gone_keeps_nothing_from_being_removed() {
 }
 
 #[test]
+fn a_question_that_nobody_can_read_is_not_answered_by_yes() {
+    let name = Name::new();
+    leave(&name);
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    let (answers, mut yes) = pipe().unwrap();
+    yes.write_all(b"y\n").unwrap();
+    let status = clean(&[], &[&name]).stdin(answers).stdout(writer).status().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(name.file().exists());
+}
+
+#[test]
 fn it_asks_before_it_removes() {
     let name = Name::new();
     leave(&name);
-    for (answer, removes) in [("", false), ("n\n", false), ("\n", false), ("what?\n", false), ("y\n", true)] {
+    let noes = ["", "n\n", "\n", "what?\n"].map(|answer| (answer.as_bytes(), false));
+    for (answer, removes) in noes.into_iter().chain([(&b"y\xff\n"[..], false), (b" Yes\n", true)]) {
         let mut command = clean(&[], &[&name]);
         command.stdin(Stdio::piped());
         let mut launcher = start(command);
-        launcher.input().write_all(answer.as_bytes()).unwrap();
+        launcher.input().write_all(answer).unwrap();
         let finished = launcher.finish().succeeded();
         assert!(
             finished.stdout.contains("Remove it? No process uses it any more. [y/N] "),
