@@ -21,7 +21,7 @@ impl Failure {
     ///
     /// The library reports a death before the kernel has freed the dead rank's memory, which can take long. So a rank that
     /// exits because of that error can end first. It exits with a status or by SIGABRT (a panic that aborts), not by another
-    /// signal. `sent`: the signals that the launcher has sent to the ranks.
+    /// signal. `sent`: the signals that the launcher has sent to the ranks after this failure.
     pub(crate) fn may_react_to(&self, later: ExitStatus, sent: &BTreeSet<Signal>) -> bool {
         let died = later.signal().is_some_and(|number| {
             number != Signal::SIGABRT as i32 && !sent.iter().any(|&signal| signal as i32 == number)

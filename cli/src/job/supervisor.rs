@@ -24,7 +24,7 @@ pub(crate) struct Supervisor {
     guard: Guard,
     kill_after: Duration,
     first_failure: Option<Failure>,
-    /// The signals that were sent to the ranks: a death by one of them is not a separate failure.
+    /// The signals that were sent to the ranks since the first failure: a death by one of them is not a separate failure.
     sent: BTreeSet<Signal>,
     next_step: Option<Step>,
 }
@@ -120,7 +120,11 @@ impl Supervisor {
             return;
         }
         match &self.first_failure {
-            None => self.next_step = Some(Step::Terminate(Instant::now() + GRACE)),
+            None => {
+                self.next_step = Some(Step::Terminate(Instant::now() + GRACE));
+                // A rank that was ended by one of the earlier ones may be what this rank has reacted to.
+                self.sent.clear();
+            }
             Some(earlier) if earlier.may_react_to(status, &self.sent) => {}
             Some(_) => return,
         }

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::support::{eventually, intranode, run, script, start};
+use crate::support::{Directory, eventually, intranode, run, script, start};
 
 /// Prints each signal that it gets, and ends at SIGTERM.
 const LISTENER: &str = "
@@ -48,6 +48,34 @@ fn ranks_that_do_not_handle_a_signal_end_by_it() {
         assert_eq!(finished.code(), 128 + number);
         assert!(finished.last_error().ends_with(&format!("ended by signal {number} ({signal})")));
     }
+}
+
+#[test]
+fn a_rank_that_reacts_to_a_death_by_a_signal_is_not_blamed() {
+    let directory = Directory::new();
+    // Rank 1 is gone, and was waited for, before the signal ends rank 0.
+    let mut command = script(
+        ["-n", "2"],
+        "
+        if [ $INTRANODE_RANK = 1 ]; then
+            echo $$ > pid.new; mv pid.new pid
+            trap 'exit 1' HUP
+        else
+            trap 'while kill -0 $(cat pid); do :; done 2>&-; trap - HUP; kill -HUP $$' HUP
+            while [ ! -e pid ]; do sleep 0.01; done
+        fi
+        echo ready
+        while :; do sleep 0.01; done",
+    );
+    command.current_dir(&directory.0);
+    let mut launcher = start(command);
+    launcher.lines(2);
+    launcher.signal(Signal::SIGHUP);
+    let finished = launcher.finish();
+    assert_eq!(
+        (finished.code(), finished.last_error()),
+        (128 + 1, "intranode: rank 0 failed first: it was ended by signal 1 (SIGHUP)")
+    );
 }
 
 #[test]
