@@ -1,6 +1,7 @@
 //! The life of a job: its name, its processes, its exit status.
 
 mod cleanup;
+mod descriptors;
 mod failure;
 pub(crate) mod guard;
 mod output;
@@ -75,13 +76,15 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
 
     // Before the first rank is started, so that a signal during the start reaches all ranks.
     let signals = Signals::block()?;
+    let own_limit = descriptors::raise();
     let guard = Guard::start(own_name)?;
     let guarded_by = guard.descriptor().context("the guard has no pipe")?;
     let mut output = Output::new(job.tag);
     let mut supervisor = Supervisor::new(guard, job.kill_after);
 
     for rank in 0..job.ranks {
-        let started = start(job, &name, rank, record.as_ref(), guarded_by, &mut output);
+        let arguments = rank_arguments(job, rank, guarded_by, own_limit);
+        let started = start(job, &name, rank, record.as_ref(), &arguments, &mut output);
         let mut child = started.with_context(|| format!("cannot start rank {rank}"))?;
         if let Some(input) = child.stdin.take() {
             terminal::feed(input);
@@ -114,23 +117,32 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     unwritten.map_or(Ok(status), Err)
 }
 
+/// What [`rank::become_program`] gets.
+fn rank_arguments(job: &Job, rank: u32, guarded_by: i32, own_limit: Option<u64>) -> Vec<String> {
+    let mut arguments = vec!["__rank".to_owned()];
+    let mut add = |values: &[&dyn ToString]| arguments.extend(values.iter().map(|value| value.to_string()));
+    add(&[&"--launcher", &std::process::id(), &"--guard", &guarded_by]);
+    if job.bind {
+        add(&[&"--bind", &rank, &job.ranks]);
+    }
+    if let Some(limit) = own_limit {
+        add(&[&"--descriptors", &limit]);
+    }
+    arguments
+}
+
 /// Starts this program again as rank `rank`; [`rank::become_program`] makes the job's program out of it.
 fn start(
     job: &Job,
     name: &str,
     rank: u32,
     record: Option<&Record>,
-    guarded_by: i32,
+    arguments: &[String],
     output: &mut Output,
 ) -> Result<Child> {
     let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
     let mut command = Command::new(itself);
-    command.arg("__rank").args(["--launcher", &std::process::id().to_string()]);
-    command.args(["--guard", &guarded_by.to_string()]);
-    if job.bind {
-        command.args(["--bind", &rank.to_string(), &job.ranks.to_string()]);
-    }
-    command.arg("--").args(&job.program);
+    command.args(arguments).arg("--").args(&job.program);
 
     for prefix in ["INTRANODE", "COBRE_SHM"] {
         command.env(format!("{prefix}_NAME"), name);

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use super::program::CannotStart;
-use super::{guard, processors, signals};
+use super::{descriptors, guard, processors, signals};
 
 #[derive(Args)]
 pub(crate) struct RankArguments {
@@ -29,6 +29,10 @@ pub(crate) struct RankArguments {
     /// The rank, and the number of ranks that share the processors
     #[arg(long, num_args = 2, value_names = ["RANK", "RANKS"])]
     bind: Option<Vec<usize>>,
+
+    /// The limit on open files, if the launcher has raised its own
+    #[arg(long)]
+    descriptors: Option<u64>,
 
     #[arg(required = true, last = true)]
     program: Vec<OsString>,
@@ -54,6 +58,9 @@ fn prepare(arguments: &RankArguments) -> Result<()> {
     }
     if let Some([rank, ranks]) = arguments.bind.as_deref() {
         processors::bind(*rank, *ranks)?;
+    }
+    if let Some(limit) = arguments.descriptors {
+        descriptors::restore(limit)?;
     }
     signals::unblock()
 }

@@ -116,3 +116,17 @@ fn rank_0_reads_a_terminal_through_the_launcher() {
     File::from(terminal.master).write_all(b"hello\n").unwrap();
     assert_eq!(launcher.finish().sorted_lines(), ["0 hello", "1"]);
 }
+
+#[test]
+fn more_ranks_than_the_launcher_may_open_files_get_the_limit_of_the_user() {
+    for options in ["", "--tag"] {
+        // The launcher has more open than this for its ranks.
+        let start = format!("ulimit -Sn 24; exec \"$0\" run -n 40 {options} -- sh -c 'ulimit -Sn; ulimit -Hn'");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &start, env!("CARGO_BIN_EXE_intranode")]).stdin(Stdio::null());
+        let finished = run(command).succeeded();
+        let has_limit = |line: &&&str| line.split(' ').next_back() == Some("24");
+        let lines = finished.sorted_lines();
+        assert_eq!((lines.iter().filter(has_limit).count(), lines.len()), (40, 80), "{options}: {lines:?}");
+    }
+}
