@@ -46,7 +46,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
 
     let threads = arguments.threads.get();
     let run = |backend: &'static str, ranks: usize| {
-        eprintln!("running with the {backend} backend, {ranks} rank(s) …");
+        tell!("running with the {backend} backend, {ranks} rank(s) …");
         trial.run(backend, ranks, threads)
     };
     let reference = run("local", 1)?;
@@ -61,13 +61,13 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     for run in &runs {
         if let Some(verdict) = run.verdict.as_ref().filter(|verdict| !verdict.equal()) {
             all_equal = false;
-            println!("{} rank(s) differ from the local backend:", run.ranks);
+            show!("{} rank(s) differ from the local backend:", run.ranks);
             for difference in &verdict.differences {
-                println!("  {difference}");
+                show!("  {difference}");
             }
         }
     }
-    println!("results: {}", directory.display());
+    show!("results: {}", directory.display());
     Ok(if all_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -90,10 +90,16 @@ impl Run {
 }
 
 fn print_table(runs: &[Run]) {
-    println!();
-    println!(
+    show!();
+    show!(
         "{:<8} {:>5} {:>9} {:>9} {:>22} {:>22} {:>22}  equal to local, bit for bit",
-        "backend", "ranks", "seconds", "training", "lower bound", "upper bound", "simulated cost"
+        "backend",
+        "ranks",
+        "seconds",
+        "training",
+        "lower bound",
+        "upper bound",
+        "simulated cost"
     );
     for run in runs {
         let verdict = match &run.verdict {
@@ -103,7 +109,7 @@ fn print_table(runs: &[Run]) {
             }
             Some(verdict) => format!("NO: {} differences", verdict.differences.len()),
         };
-        println!(
+        show!(
             "{:<8} {:>5} {:>9.2} {:>9.2} {:>22e} {:>22e} {:>22e}  {verdict}",
             run.backend,
             run.ranks,
@@ -114,5 +120,5 @@ fn print_table(runs: &[Run]) {
             run.mean_cost
         );
     }
-    println!();
+    show!();
 }

@@ -75,7 +75,7 @@ impl Failure {
     /// Prints the message, unless another rank does.
     pub(crate) fn print(&self) {
         if !self.message.is_empty() {
-            eprintln!("cobre-shm: {}", self.message);
+            tell!("cobre-shm: {}", self.message);
         }
     }
 

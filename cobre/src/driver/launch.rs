@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 use crate::driver::failure::{Failure, Kind, Outcome};
 use crate::driver::rank_stderr::RankStderr;
-use crate::driver::stop::STOPPED_ON_REQUEST;
+use crate::driver::stop::{STOPPED_ON_REQUEST, is_ignored};
 
 /// The time for the other ranks to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -77,15 +77,17 @@ pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
     let _ = rustix::shm::unlink(&name);
     job.errors.extend(stderr.errors());
     if !job.errors.is_empty() {
-        eprintln!("cobre-shm: {}", job.errors.join("; "));
+        tell!("cobre-shm: {}", job.errors.join("; "));
     }
     Ok(job.first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 /// The signals that concern the launcher, as a channel.
 fn listen() -> Outcome<Receiver<i32>> {
-    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1])
-        .map_err(|error| Failure::new(Kind::Internal, error))?;
+    // A handler would end that they are ignored, in the ranks too.
+    let ends = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
+    let mut signals =
+        Signals::new(ends.chain([SIGCHLD, SIGUSR1])).map_err(|error| Failure::new(Kind::Internal, error))?;
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for signal in signals.forever() {

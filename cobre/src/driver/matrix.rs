@@ -93,7 +93,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
             run_row(directory, &Shape { cut_selection: selection, max_active_per_stage, ..*shape }, &cells)?
                 .print(&mut total);
         }
-        println!();
+        show!();
     }
     total.print();
     Ok(if total.equal == total.cells { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -132,7 +132,7 @@ fn run_row(directory: &Path, shape: &Shape, cells: &[(usize, usize)]) -> Outcome
         .iter()
         .map(|&(ranks, threads)| {
             let name = format!("{ranks}×{threads}");
-            eprintln!("{} forward passes, {}: {name} …", shape.forward_passes, row_name(shape));
+            tell!("{} forward passes, {}: {name} …", shape.forward_passes, row_name(shape));
             let fewer_threads = threads::for_training(passes, ranks, threads) < threads;
             let run = trial.run("shm", ranks, threads);
             let verdict = run.and_then(|results| compare(results, &reference));
@@ -160,25 +160,26 @@ fn row_name(shape: &Shape) -> String {
 }
 
 fn print_head(shape: &Shape, cells: &[(usize, usize)]) {
-    println!(
+    show!(
         "{} hydros, {} thermals, {} stages, {} openings, {} forward passes, {} iterations",
-        shape.hydros, shape.thermals, shape.stages, shape.openings, shape.forward_passes, shape.iterations
+        shape.hydros,
+        shape.thermals,
+        shape.stages,
+        shape.openings,
+        shape.forward_passes,
+        shape.iterations
     );
-    print!("{:<28} {:>13}", "cut selection", "cuts active");
-    for (ranks, threads) in cells {
-        print!(" {:>6}", format!("{ranks}×{threads}"));
-    }
-    println!("   (ranks × threads)");
+    let cells: String =
+        cells.iter().map(|(ranks, threads)| format!(" {:>6}", format!("{ranks}×{threads}"))).collect();
+    show!("{:<28} {:>13}{cells}   (ranks × threads)", "cut selection", "cuts active");
 }
 
 impl Row {
     fn print(&self, total: &mut Total) {
         let [active, generated] = self.cuts;
-        print!("{:<28} {:>13}", self.name, format!("{active} of {generated}"));
-        for cell in &self.cells {
-            print!(" {:>6}", total.add(&self.name, cell));
-        }
-        println!();
+        let cells: String =
+            self.cells.iter().map(|cell| format!(" {:>6}", total.add(&self.name, cell))).collect();
+        show!("{:<28} {:>13}{cells}", self.name, format!("{active} of {generated}"));
     }
 }
 
@@ -221,14 +222,17 @@ impl Total {
 
     fn print(&self) {
         if self.fewer_threads {
-            println!("* trained by fewer threads: Cobre cannot distribute the forward passes over more");
+            show!("* trained by fewer threads: Cobre cannot distribute the forward passes over more");
         }
         for problem in &self.problems {
-            println!("{problem}");
+            show!("{problem}");
         }
-        println!(
+        show!(
             "{} of {} cells equal Cobre's local backend, bit for bit, in {} files and the policies of {} ranks",
-            self.equal, self.cells, self.files, self.policies
+            self.equal,
+            self.cells,
+            self.files,
+            self.policies
         );
     }
 }

@@ -1,5 +1,21 @@
 //! The program `cobre-shm`: train and simulate a Cobre case over the processes of one machine, or of several nodes.
 
+/// A line on standard error. A reader that has gone is no reason to end a run: `eprintln!` and `println!` panic then.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+/// The same on standard output.
+macro_rules! show {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod case;
 mod compare;
 mod demo;

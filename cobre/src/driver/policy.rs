@@ -37,7 +37,7 @@ fn apply_stored_policy<C: Communicator>(session: &Session<C>, study: &mut Study)
     };
     let checked = load(session, study, kind)?;
     if session.speaks() {
-        eprintln!("starting from a policy of {} iterations", checked.completed_iterations());
+        tell!("starting from a policy of {} iterations", checked.completed_iterations());
     }
     checked.apply_to_training(&mut study.setup);
     Ok(())
@@ -61,7 +61,7 @@ fn load<C: Communicator>(
     let directory = locate_policy_dir(kind, &session.output, &study.setup)?;
     let mut warn = |warning: &str| {
         if session.speaks() {
-            eprintln!("cobre-shm: warning: {warning}");
+            tell!("cobre-shm: warning: {warning}");
         }
     };
     Ok(check_full_fcf_load(kind, &directory, &study.system, &study.setup, &mut warn)?)

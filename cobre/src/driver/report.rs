@@ -41,7 +41,7 @@ fn drain(events: &Receiver<TrainingEvent>, print: bool, json: bool) -> Vec<Train
         TrainingEvent::ConvergenceUpdate { upper_bound_std, .. } => deviation = *upper_bound_std,
         TrainingEvent::IterationSummary {
             iteration, lower_bound, upper_bound, gap, iteration_time_ms, ..
-        } if print => eprintln!(
+        } if print => tell!(
             "iteration {iteration:>4}  lower {lower_bound:>14.6e}  upper {upper_bound:>14.6e} ± {deviation:.2e}  \
              gap {:>7.3} %  {:>8.3} s",
             gap * 100.0,

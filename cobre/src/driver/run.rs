@@ -62,6 +62,9 @@ pub(crate) struct Arguments {
     /// The run ends with the process that has started it
     #[arg(long)]
     json: bool,
+    /// End with the process that has started this one
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
     /// Replace a setting of the case's config.json, such as training.tree_seed=7; VALUE is JSON
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = json::setting)]
     settings: Vec<(String, serde_json::Value)>,
@@ -69,7 +72,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     let requested = arguments.ranks.map(NonZeroUsize::get);
-    if arguments.json && !launch::is_rank() {
+    if (arguments.json || arguments.end_with_parent) && !launch::is_rank() {
         launch::end_with_parent()?;
     }
     match arguments.backend {
@@ -162,7 +165,7 @@ fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
         .build_global()
         .map_err(|error| Failure::new(Kind::Internal, error))?;
     if session.speaks() {
-        eprintln!(
+        tell!(
             "backend {}: {} rank(s) on {} node(s), {} thread(s) each",
             session.backend,
             session.comm.size(),
@@ -184,13 +187,13 @@ fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
         }
         RunPhasePlan::Nothing => {
             if session.speaks() {
-                eprintln!("training and simulation are both turned off: nothing to do");
+                tell!("training and simulation are both turned off: nothing to do");
             }
             ExitCode::SUCCESS
         }
     };
     if session.speaks() {
-        eprintln!("results: {}", session.output.display());
+        tell!("results: {}", session.output.display());
     }
     if session.json && session.is_root() {
         result.print();
@@ -241,7 +244,7 @@ fn print_pss<C: Communicator>(session: &Session<C>) -> Outcome<()> {
     let of_hosts = pss::of_hosts(&session.comm, &session.hosts)?;
     if session.is_root() {
         for (node, (host, bytes)) in session.hosts.iter().zip(of_hosts).enumerate() {
-            println!(
+            show!(
                 "node {node} ({}), {} rank(s): {} PSS after training",
                 host.hostname,
                 host.ranks.len(),

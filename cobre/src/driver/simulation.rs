@@ -83,7 +83,7 @@ pub(crate) fn simulate<C: Communicator>(
         parallelism: Some(parallelism(session)),
     };
     if session.speaks() {
-        eprintln!(
+        tell!(
             "simulation: {} scenarios in {:.3} s, mean cost {:.6e} ± {:.2e}",
             output.n_scenarios,
             crate::driver::report::seconds(output.total_time_ms),

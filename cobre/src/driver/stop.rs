@@ -25,13 +25,22 @@ pub(crate) struct StopRequest {
     default_action: Arc<AtomicBool>,
 }
 
+/// Whether a signal was ignored when this program was started, as SIGHUP by `nohup` and SIGINT in the background of a shell's script:
+/// it stays so.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 impl StopRequest {
     /// Registers the handlers; until [`open`](Self::open) signals have their default action.
     pub(crate) fn install() -> Outcome<Self> {
         let request =
             Self { level: Arc::new(AtomicUsize::new(0)), default_action: Arc::new(AtomicBool::new(true)) };
         let level = ShutdownSource::Signal.level();
-        for signal in SIGNALS {
+        for signal in SIGNALS.into_iter().filter(|signal| !is_ignored(*signal)) {
             flag::register_conditional_default(signal, Arc::clone(&request.default_action))
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&request.level), level))
                 .map_err(|error| {

@@ -68,7 +68,7 @@ impl Study {
     pub(crate) fn load<C: Communicator>(session: &Session<C>) -> Outcome<Self> {
         let study = agree(&session.comm, load(&session.case, &session.output, &session.settings))?;
         if session.speaks() {
-            eprintln!(
+            tell!(
                 "case {}: {} stages, {} hydros, {} thermals, {} forward passes",
                 session.case.display(),
                 study.setup.num_stages(),
@@ -120,7 +120,7 @@ impl Study {
                 stochastic,
                 &self.system,
                 self.estimation_report.as_ref(),
-                &mut |warning| eprintln!("cobre-shm: warning: {warning}"),
+                &mut |warning| tell!("cobre-shm: warning: {warning}"),
             );
         }
 

@@ -40,7 +40,7 @@ pub(crate) fn train<C: Communicator>(
     let passes = study.setup.loop_params.forward_passes as usize;
     let threads = threads::for_training(passes, session.comm.size(), session.threads);
     if threads < session.threads && session.speaks() {
-        eprintln!(
+        tell!(
             "training uses {threads} thread(s) a rank: Cobre cannot distribute {passes} forward passes over more"
         );
     }
@@ -52,7 +52,7 @@ pub(crate) fn train<C: Communicator>(
     let mut output = study.setup.build_training_output(&outcome.result, &events);
     output.training_solve_stats = solve_statistics(session, &outcome.result, &output);
     if session.speaks() {
-        eprintln!(
+        tell!(
             "training: {} iterations in {:.3} s ({}), lower {:.6e}, upper {:.6e}, {} cuts active",
             outcome.result.iterations,
             seconds(outcome.result.total_time_ms),

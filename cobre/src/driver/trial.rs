@@ -44,7 +44,7 @@ impl Trial<'_> {
         let start = Instant::now();
         let program = std::env::current_exe().map_err(|error| Failure::new(Kind::Internal, error))?;
         let status = Command::new(&program)
-            .args(["run", "--quiet", "--backend", backend])
+            .args(["run", "--quiet", "--end-with-parent", "--backend", backend])
             .args(["--ranks", &ranks.to_string()])
             .args(["--threads", &threads.to_string()])
             .arg("--out")

@@ -27,7 +27,14 @@ impl Bench {
 
     /// The program, with no launcher's variables around it.
     pub(crate) fn program(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cobre-shm"));
+        // Signals that are ignored where the tests run, as in the background, would stay ignored.
+        self.program_with("--default-signal=HUP,INT,TERM", arguments)
+    }
+
+    /// The same with an option of `env`, which becomes the program.
+    pub(crate) fn program_with(&self, signals: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("env");
+        command.args([signals, env!("CARGO_BIN_EXE_cobre-shm")]);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if ["COBRE_", "INTRANODE_", "RAYON_"].iter().any(|prefix| name.starts_with(prefix)) {

@@ -1,7 +1,8 @@
 //! Endings: mistakes, signals and deaths.
 
 use std::fs;
-use std::process::{Child, Output, Stdio};
+use std::io::pipe;
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,13 +69,18 @@ fn variables_are_named() {
 
 /// Starts a run that would take far longer than a test, and waits until it has trained for an iteration.
 fn start_long_run(bench: &Bench, ranks: usize, timeout: &str) -> Child {
+    let mut command = bench.program(&[&LONG_RUN[..], &["--ranks", &ranks.to_string()]].concat());
+    command.env("COBRE_SHM_TIMEOUT", timeout);
+    until_it_trains(bench, command)
+}
+
+const LONG_RUN: [&str; 4] = ["run", "case", "--out=out", "--threads=1"];
+
+fn until_it_trains(bench: &Bench, mut command: Command) -> Child {
     // Not more: Cobre allocates room for the cuts of all at the start, and 1,000,000 take gigabytes, which
     // a rank that ends gives back for a second and more.
     bench.case(&["--iterations=10000"]);
     let log = fs::File::create(bench.path("log")).expect("a log");
-    let mut command =
-        bench.program(&["run", "case", "--out=out", "--threads=1", "--ranks", &ranks.to_string()]);
-    command.env("COBRE_SHM_TIMEOUT", timeout);
     let mut child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts");
     let deadline = Instant::now() + LIMIT;
     while !log_of(bench).contains("iteration    1 ") {
@@ -133,6 +139,62 @@ fn a_signal_stops_training_and_the_policy_is_written() {
         assert_eq!(files(&bench.path("out/policy/cuts")).len(), 6);
         assert_eq!(bench.json("out/simulation/metadata.json")["status"], "partial");
     }
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stay_ignored() {
+    let bench = Bench::new();
+    // As `nohup` does it, and a shell for what its script starts in the background.
+    let command = bench.program_with("--ignore-signal=HUP,INT", &[&LONG_RUN[..], &["--ranks=2"]].concat());
+    let child = until_it_trains(&bench, command);
+    let launcher = child.id();
+    for process in children(launcher).into_iter().chain([launcher]) {
+        for signal in [Signal::HUP, Signal::INT] {
+            kill_process(pid(process), signal).expect("it is running");
+        }
+    }
+    let iterations = || log_of(&bench).matches("\niteration ").count();
+    let (seen, deadline) = (iterations(), Instant::now() + LIMIT);
+    while iterations() < seen + 10 {
+        assert!(is_running(launcher) && Instant::now() < deadline, "{}", log_of(&bench));
+        thread::sleep(Duration::from_millis(2));
+    }
+    kill_process(pid(launcher), Signal::TERM).expect("it is running");
+    assert_eq!(finish(child).status.code(), Some(5), "{}", log_of(&bench));
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_reason_to_lose_the_results() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=3"]);
+    for ranks in ["--ranks=1", "--ranks=2"] {
+        let [(nobody, output), (neither, errors)] = [(); 2].map(|()| pipe().expect("a pipe"));
+        drop((nobody, neither));
+        let mut command = bench.program(&["run", "case", "--out=out", "--threads=1", "--pss", ranks]);
+        let child = command.stdout(output).stderr(errors).spawn().expect("the program starts");
+        drop(command);
+        assert_eq!(finish(child).status.code(), Some(0), "{ranks}");
+        assert_eq!(bench.json("out/simulation/metadata.json")["status"], "complete");
+        fs::remove_dir_all(bench.path("out")).expect("the results");
+    }
+}
+
+#[test]
+fn what_a_demonstration_has_started_ends_with_it() {
+    let bench = Bench::new();
+    let mut command = bench.program(&["demo", "demo", "--iterations=10000"]);
+    let mut demo = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let (begun, deadline) = (bench.path("demo/local-1x1/training/hydro_models.json"), Instant::now() + LIMIT);
+    while !begun.exists() {
+        let ended = demo.try_wait().expect("its status");
+        assert!(ended.is_none() && Instant::now() < deadline, "{ended:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+    let runs = children(demo.id());
+    demo.kill().expect("it is running");
+    demo.wait().expect("it is waited for");
+    assert_eq!(runs.len(), 1);
+    all_end(&runs, SOON);
 }
 
 /// Long enough for the slowest machine: a test does not wait for it.

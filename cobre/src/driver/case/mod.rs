@@ -78,7 +78,7 @@ pub(crate) struct Shape {
 
 pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     write(&arguments.directory, &arguments.shape)?;
-    println!("case written to {}", arguments.directory.display());
+    show!("case written to {}", arguments.directory.display());
     Ok(ExitCode::SUCCESS)
 }
 

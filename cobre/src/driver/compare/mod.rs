@@ -28,9 +28,9 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     let comparison = directories(&arguments.a, &arguments.b)?;
     for difference in &comparison.differences {
-        println!("{difference}");
+        show!("{difference}");
     }
-    println!("{}", comparison.summary());
+    show!("{}", comparison.summary());
     Ok(if comparison.equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -115,17 +115,22 @@ fn print_table(comm: &ShmBackend, [tree, programs]: [usize; 2], own: &Usage, sha
     let size = tree + programs;
     let (ranks, nodes) = (comm.size(), comm.nodes().map().nodes());
     let ranks = if nodes == 1 { format!("{ranks} ranks") } else { format!("{ranks} ranks on {nodes} nodes") };
-    println!("{ranks}; the opening tree has {}, the linear programs have {}", mb(tree), mb(programs));
-    println!();
-    println!(
+    show!("{ranks}; the opening tree has {}, the linear programs have {}", mb(tree), mb(programs));
+    show!();
+    show!(
         "{:<24} {:>14} {:>16} {:>12} {:>12} {:>8}",
-        "memory of all ranks", "opening tree", "linear programs", "in all", "saved", "copies"
+        "memory of all ranks",
+        "opening tree",
+        "linear programs",
+        "in all",
+        "saved",
+        "copies"
     );
     let of_node = if nodes == 1 { "one copy, shared" } else { "one copy a node, shared" };
     for (name, held) in [("each rank its own copy", own), (of_node, shared)] {
         let copies = held.all() as f64 / size as f64;
         let saved = own.all().saturating_sub(held.all());
-        println!(
+        show!(
             "{name:<24} {:>14} {:>16} {:>12} {:>12} {copies:>8.2}",
             mb(held.tree),
             mb(held.programs),
@@ -133,6 +138,6 @@ fn print_table(comm: &ShmBackend, [tree, programs]: [usize; 2], own: &Usage, sha
             if saved == 0 { "-".into() } else { mb(saved) },
         );
     }
-    println!();
-    println!("measured as PSS without files, in which a page that several processes map counts once in total");
+    show!();
+    show!("measured as PSS without files, in which a page that several processes map counts once in total");
 }
