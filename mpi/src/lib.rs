@@ -25,7 +25,8 @@
 //! **`split`** of such a communicator calls `MPI_Comm_split`, on all ranks. That has no time-out.
 //!
 //! **Failures.** A rank that dies is named on every rank of its node within milliseconds, and on the other nodes as soon as their
-//! leaders wait for that node. MPI itself cannot go on then: end the program. Most launchers end the other processes of the job by
+//! leaders wait for that node. MPI itself cannot go on then: end the program, by `std::process::exit` and not by returning from `main`, which drops
+//! `Mpi`: `MPI_Finalize` waits for all ranks, also for one that is frozen. Most launchers end the other processes of the job by
 //! themselves when one is killed.
 //!
 //! [`Hierarchical`]: intranode::Hierarchical
