@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use intranode::{Access, Address, Endpoint, EndpointError, Peer};
 use libtest_mimic::Completion;
 
-use super::bulk_pull::program;
+use super::bulk_pull::{NOT_BUILT, program};
 use super::event_loops::protocol::{NONE, PUT_LONG, STOP, get_call, put_call, short_value};
 use super::{Test, unique};
 
@@ -44,10 +44,7 @@ fn call(own: &mut Endpoint, server: Peer, call: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn stalls() -> Result<Completion> {
-    let program = program("key_value")?;
-    if !program.exists() {
-        return Ok(Completion::ignored_with("the example has not been built"));
-    }
+    let Some(program) = program("key_value")? else { return Ok(Completion::ignored_with(NOT_BUILT)) };
     let name = unique();
     let mut server = Started(Command::new(program).args(["serve", &name]).spawn()?);
     let begin = Instant::now();
@@ -99,10 +96,7 @@ fn waits() -> Result<Completion> {
         AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
     };
 
-    let program = program("key_value")?;
-    if !program.exists() {
-        return Ok(Completion::ignored_with("the example has not been built"));
-    }
+    let Some(program) = program("key_value")? else { return Ok(Completion::ignored_with(NOT_BUILT)) };
     let name = unique();
     let address = UnixAddr::new_abstract(format!("intranode-{}-{name}", nix::unistd::geteuid()).as_bytes())?;
     let seqpacket = |flags| socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
