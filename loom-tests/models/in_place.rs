@@ -44,7 +44,7 @@ fn blocks_of(rank: &mut Rank<'_>, mask: usize, chunks: usize, offer: Option<bool
         rank.write_block(0, &sent[own]);
     }
     let staged = Blocks::of(own, &sent);
-    let mut blocks = InPlace { own, memory, in_place: in_place(own), offer, offers: offer.is_some(), staged };
+    let mut blocks = InPlace { memory, lent: Lent::new(own, in_place(own), offer), staged };
     rank.call(Operation::InPlace.call(chunks * FULL, mask), |member, call| member.transfer(call, &mut blocks))?;
     if in_place(own) {
         rank.write_block(0, &[]);
@@ -175,15 +175,31 @@ pub(super) fn searched<const N: usize>(
 
 /// One rank's side of the call.
 struct InPlace<'m> {
-    own: usize,
     memory: &'m [[Buffer; 2]],
-    in_place: bool,
-    /// Where blocks are only offered: whether this rank has them.
+    lent: Lent,
+    /// What has come, by either way.
+    staged: Blocks,
+}
+
+/// Whether a rank's memory is in place, and what it has of the others'.
+pub(super) struct Lent {
+    own: usize,
+    pub(super) in_place: bool,
+    /// Where it is only offered: whether this rank has what is.
     offer: Option<bool>,
     /// Whether the ranks have not agreed on that yet.
     offers: bool,
-    /// What has come, by either way.
-    staged: Blocks,
+}
+
+impl Lent {
+    pub(super) fn new(own: usize, in_place: bool, offer: Option<bool>) -> Self {
+        Lent { own, in_place, offer, offers: offer.is_some() }
+    }
+
+    /// Whether this rank does not have what was offered.
+    pub(super) fn lacks(&self) -> bool {
+        self.offer == Some(false)
+    }
 }
 
 /// A number that stands for the place of a rank's memory.
@@ -197,7 +213,7 @@ impl BlockTransfer for InPlace<'_> {
     }
 
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        assert!(!self.in_place, "wrong data: a block in place is staged");
+        assert!(!self.lent.in_place, "wrong data: a block in place is staged");
         self.staged.put(chunk, staging);
     }
 
@@ -208,18 +224,18 @@ impl BlockTransfer for InPlace<'_> {
     }
 
     fn lending(&mut self) -> Option<&mut dyn Lend> {
-        Some(self)
+        Some(&mut self.lent)
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         assert!(Some(place) == place_of(rank), "wrong data: rank {rank} is taken to be at {place}");
-        assert!(self.offer != Some(false), "wrong data: a block is read by a rank that does not have it");
+        assert!(!self.lent.lacks(), "wrong data: a block is read by a rank that does not have it");
         let block = 0..self.length(rank);
         self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
     }
 }
 
-impl Lend for InPlace<'_> {
+impl Lend for Lent {
     fn place(&self) -> Address {
         let offer = if self.offers { OFFER } else { 0 };
         place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)

@@ -7,11 +7,11 @@ use std::ops::Range;
 use intranode::copy::{Sink, Source, TERMS, Term};
 use intranode::protocol::CauseKind::{Died, Left};
 use intranode::protocol::allreduce::{Reduction, Shape};
-use intranode::protocol::block_transfer::{Address, Lend, OFFER};
+use intranode::protocol::block_transfer::{Address, Lend};
 use intranode::protocol::{Failure, Payload};
 
 use super::faults::leave;
-use super::in_place::{place_of, searched};
+use super::in_place::{Lent, place_of, searched};
 use crate::harness::cells::{Buffer, FULL};
 use crate::harness::data::{Fold, combine, folded, numbers};
 use crate::harness::machine::Fate;
@@ -89,7 +89,7 @@ fn reduce_of(
         rank.write_block(0, &sent[own]);
     }
     let staged = Fold::of(&sent[own]);
-    let mut sums = Sums { own, memory: rank.blocks(), in_place, keeps, offer, offers: offer.is_some(), staged };
+    let mut sums = Sums { memory: rank.blocks(), lent: Lent::new(own, in_place, offer), keeps, staged };
     rank.call(Operation::InPlace.call(count, mask), |member, call| {
         member.reduction(call, shape, slices_from, &mut sums)
     })?;
@@ -217,14 +217,9 @@ fn fold_into(target: &mut [u64], begin: bool, terms: impl Iterator<Item = Vec<u6
 
 /// One rank's side of a call whose result is elsewhere.
 struct Sums<'m> {
-    own: usize,
     memory: &'m [[Buffer; 2]],
-    in_place: bool,
+    lent: Lent,
     keeps: bool,
-    /// Where numbers are only offered: whether this rank has them.
-    offer: Option<bool>,
-    /// Whether the ranks have not agreed on that yet.
-    offers: bool,
     staged: Fold<'m>,
 }
 
@@ -238,7 +233,7 @@ impl Reduction for Sums<'_> {
     }
 
     fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        assert!(!(self.in_place && self.keeps), "wrong data: what is in place is staged");
+        assert!(!(self.lent.in_place && self.keeps), "wrong data: what is in place is staged");
         self.staged.contribute(chunk, staging);
     }
 
@@ -247,7 +242,7 @@ impl Reduction for Sums<'_> {
     }
 
     fn lending(&mut self) -> Option<&mut dyn Lend> {
-        Some(self)
+        Some(&mut self.lent)
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
@@ -263,7 +258,7 @@ impl Reduction for Sums<'_> {
     ) {
         let Sums { memory, staged, .. } = self;
         let own = &staged.own[chunk.clone()];
-        let lacks = self.offer == Some(false) && places.iter().any(Option::is_some);
+        let lacks = self.lent.lacks() && places.iter().any(Option::is_some);
         assert!(!lacks, "wrong data: numbers are read by a rank that does not have them");
         let values = |(term, place): (&Term<'_>, &Address)| match (term, place) {
             (_, Some(place)) => memory[rank_at(*place)][0].read(|view| numbers_at(&view, chunk.clone())),
@@ -278,23 +273,6 @@ impl Reduction for Sums<'_> {
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
         self.staged.collect(chunk, staging);
-    }
-}
-
-impl Lend for Sums<'_> {
-    fn place(&self) -> Address {
-        let offer = if self.offers { OFFER } else { 0 };
-        place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)
-    }
-
-    fn find(&mut self, place: NonZeroU64) -> bool {
-        assert!(place.get() & OFFER != 0 && self.offers, "wrong data: {place} is not offered");
-        self.offer == Some(true)
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.offers = false;
-        self.in_place &= found;
     }
 }
 

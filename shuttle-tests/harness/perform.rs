@@ -138,15 +138,16 @@ impl Caller<'_> {
         member: &mut Member<'_, Simulation>,
     ) -> Result<(), Failure> {
         let Caller { script, index, rank, blocks, .. } = *self;
-        let (place, lacks) = self.place();
-        let mut sums = Sums { place, lacks, ..self.sums(elements) };
+        let lent = self.lent();
+        let in_place = lent.place.is_some();
+        let mut sums = Sums { lent, ..self.sums(elements) };
         // The result may take the place of what is sent, which is then where others would find it.
         let gets_result = matches!(shape, Shape::All | Shape::Inclusive) || shape == Shape::Root(rank);
         if gets_result && script.steps[index].over.contains(&rank) {
             sums.recv.clone_from(&sums.send);
             sums.keeps = false;
         }
-        if place.is_some() {
+        if in_place {
             blocks[rank].write(|mut view| view.put(0, bytemuck::cast_slice(&sums.send)));
         }
         match shape {
@@ -170,13 +171,13 @@ impl Caller<'_> {
         Sums { blocks: self.blocks, ..Sums::new(self.index, self.rank, elements) }
     }
 
-    /// Where others have what this rank sends mapped, and whether it does not have what they offer.
-    fn place(&self) -> (Address, bool) {
-        let Some(placed) = &self.script.steps[self.index].placed else { return (None, false) };
+    /// What this rank lends at a place.
+    fn lent(&self) -> Lent {
+        let Some(placed) = &self.script.steps[self.index].placed else { return Lent::default() };
         let offer = if placed.lacking.is_some() { OFFER } else { 0 };
         let place = place_of(self.rank).filter(|_| placed.lenders.contains(&self.rank));
         let lacks = placed.lacking.as_ref().is_some_and(|all| all.contains(&self.rank));
-        (place.map(|place| place | offer), lacks)
+        Lent { place: place.map(|place| place | offer), lacks, ..Lent::default() }
     }
 
     /// `root`: the only rank that reads; `None`: all do.
@@ -193,11 +194,11 @@ impl Caller<'_> {
         let fetched = script.steps[index].fetched.as_ref();
         let address = fetched.filter(|fetched| fetched.senders.contains(&rank)).and_then(|_| address_of(rank));
         let is_barred = fetched.is_some_and(|fetched| fetched.barred.contains(&rank));
-        let (place, lacks) = self.place();
-        if address.or(place).is_some() {
+        let lent = Lent { address, ..self.lent() };
+        if address.or(lent.place).is_some() {
             blocks[rank].write(|mut view| view.put(0, &own));
         }
-        let mut transfer = Transfer { rank, own, received, blocks, address, is_barred, place, lacks, reads };
+        let mut transfer = Transfer { rank, own, received, blocks, is_barred, lent, reads };
         member.transfer(self.call, &mut transfer)?;
         if reads {
             check_blocks(index, rank, &transfer.received);
@@ -241,17 +242,14 @@ pub struct Sums<'b> {
     keeps: bool,
     /// By rank: its memory.
     blocks: &'b [Cell],
-    /// Where others have what is sent mapped.
-    place: Address,
-    /// Whether this rank does not have what others offer.
-    lacks: bool,
+    lent: Lent,
 }
 
 impl Sums<'_> {
     /// Of this number of elements.
     pub fn new(index: usize, rank: usize, elements: usize) -> Self {
         let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
-        Sums { send, recv: vec![0; elements], keeps: true, blocks: &[], place: None, lacks: false }
+        Sums { send, recv: vec![0; elements], keeps: true, blocks: &[], lent: Lent::default() }
     }
 }
 
@@ -274,7 +272,7 @@ impl Reduction for Sums<'_> {
     }
 
     fn lending(&mut self) -> Option<&mut dyn Lend> {
-        Some(self)
+        Some(&mut self.lent)
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
@@ -291,7 +289,7 @@ impl Reduction for Sums<'_> {
     ) {
         let read = |place: &Address| {
             let Some(rank) = place.map(rank_at) else { return Vec::new() };
-            assert!(!self.lacks, "what rank {rank} has in place is read by a rank that does not have it");
+            assert!(!self.lent.lacks, "what rank {rank} has in place is read by a rank that does not have it");
             let mut bytes = vec![0; chunk.len() * ELEMENT];
             self.blocks[rank].read(|view| view.after(chunk.start * ELEMENT).get(0, &mut bytes));
             bytes
@@ -308,20 +306,6 @@ impl Reduction for Sums<'_> {
     }
 }
 
-impl Lend for Sums<'_> {
-    fn place(&self) -> Address {
-        self.place
-    }
-
-    fn find(&mut self, _: NonZeroU64) -> bool {
-        !self.lacks
-    }
-
-    fn settle(&mut self, found: bool) {
-        self.place = settled(self.place, found);
-    }
-}
-
 /// A transfer's data.
 pub struct Transfer<'b> {
     pub rank: usize,
@@ -329,16 +313,22 @@ pub struct Transfer<'b> {
     pub received: Vec<Vec<u8>>,
     /// By rank: its memory.
     pub blocks: &'b [Cell],
-    /// Where others fetch this rank's block.
-    pub address: Address,
     /// Whether this rank cannot fetch.
     pub is_barred: bool,
-    /// Where others have this rank's block mapped.
-    pub place: Address,
-    /// Whether this rank does not have what others offer.
-    pub lacks: bool,
+    pub lent: Lent,
     /// Whether this rank gets the others' blocks at all.
     pub reads: bool,
+}
+
+/// What a rank lends.
+#[derive(Default)]
+pub struct Lent {
+    /// Where others fetch it.
+    address: Address,
+    /// Where others have it mapped.
+    place: Address,
+    /// Whether this rank does not have what others offer.
+    lacks: bool,
 }
 
 /// A number that stands for the address of a rank's block.
@@ -380,7 +370,7 @@ impl BlockTransfer for Transfer<'_> {
     }
 
     fn lending(&mut self) -> Option<&mut dyn Lend> {
-        Some(self)
+        Some(&mut self.lent)
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
@@ -392,14 +382,14 @@ impl BlockTransfer for Transfer<'_> {
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        assert!(Some(place) == place_of(rank) && !self.lacks, "wrong place of rank {rank}: {place}");
+        assert!(Some(place) == place_of(rank) && !self.lent.lacks, "wrong place of rank {rank}: {place}");
         if self.reads {
             self.blocks[rank].read(|view| view.get(0, &mut self.received[rank]));
         }
     }
 }
 
-impl Lend for Transfer<'_> {
+impl Lend for Lent {
     fn address(&self) -> Address {
         self.address
     }

@@ -10,7 +10,7 @@ use intranode::protocol::{Call, Failure, Member};
 
 use crate::harness::choice;
 use crate::harness::perform::{
-    Sums, Transfer, block, check_blocks, check_own_block, check_reduction, contributed, perform, settle,
+    Lent, Sums, Transfer, block, check_blocks, check_own_block, check_reduction, contributed, perform, settle,
 };
 use crate::harness::script::{Operation, Script};
 use crate::harness::segment::SegmentMemory;
@@ -170,18 +170,9 @@ impl<'s> Calls<'s> {
                 let own = contributed(index, self.rank, lengths[self.rank]);
                 // As the caller has it there before the start.
                 received[self.rank].clone_from(&own);
-                let (blocks, address, is_barred, place, lacks, reads) = (&[], None, false, None, false, true);
-                let transfer = Transfer {
-                    rank: self.rank,
-                    own,
-                    received,
-                    blocks,
-                    address,
-                    is_barred,
-                    place,
-                    lacks,
-                    reads,
-                };
+                let (rank, lent) = (self.rank, Lent::default());
+                let transfer =
+                    Transfer { rank, own, received, blocks: &[], is_barred: false, lent, reads: true };
                 AnySteps::Transfer(Box::new(TransferSteps::new(transfer)))
             }
             other => unreachable!("{other:?} is not started"),
