@@ -8,7 +8,9 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::author::{Author, Known, once};
-use crate::program::{Act, COMMS, MAX_RANKS, MAX_THREADS, Program, RangeStyle, Step};
+use crate::program::{
+    Act, COMMS, Handle, MAX_RANKS, MAX_THREADS, Phase, Program, RangeStyle, SYMMETRICS, Step,
+};
 
 /// What ranks are. Only processes may exit, abort or be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,29 @@ pub(crate) fn program(seed: u64, ranks: Ranks) -> Program {
 /// Whole plans.
 impl Author {
     fn plan(&mut self, steps: usize) -> Vec<Step> {
+        if self.rng.u8(0..6) == 0 {
+            return self.plan_of_phases(steps / 4);
+        }
         (0..steps).map(|_| self.planned()).collect()
+    }
+
+    /// Symmetric objects that go through their phases, in memory that others have had.
+    fn plan_of_phases(&mut self, objects: usize) -> Vec<Step> {
+        let mut plan = Vec::new();
+        for _ in 0..=objects {
+            let (to, rereads) = (self.rng.usize(0..SYMMETRICS), self.rng.u8(0..4));
+            plan.push(Act::MakeSymmetric { comm: 0, to, len: 1 + self.length() });
+            for phase in [Phase::Own, Phase::Open, Phase::Read, Phase::Open] {
+                let uses = Act::UseSymmetric { symmetric: to, rereads };
+                plan.extend([Act::BeginPhase { symmetric: to, phase }, uses]);
+            }
+            plan.push(match self.rng.u8(0..3) {
+                0 => Act::Drop { handle: Handle::Symmetric(to) },
+                1 => self.collective(),
+                _ => Act::FreeSymmetric { symmetric: to },
+            });
+        }
+        plan.into_iter().map(once).collect()
     }
 
     /// The plan of a thread with its own slots. The first thread creates the communicators.
