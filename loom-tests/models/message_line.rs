@@ -2,7 +2,7 @@
 
 use intranode::protocol::CauseKind::Died;
 
-use super::messages::{pair, receives_two, sees, sees_or_knows};
+use super::messages::{pair, receives_two, sees, sees_all_before, sees_or_knows};
 use crate::harness::correspondent::Correspondent;
 use crate::harness::machine::Fate;
 use crate::harness::post::PostModel;
@@ -104,13 +104,7 @@ fn death_in_line(waiting: Waiting, occurrence: usize) -> PostModel {
     pair(format!("message_line_death_{occurrence}"), waiting, sends, receives_two)
         .in_line()
         .fate(0, Fate::dies_at("line-written", occurrence))
-        .check(move |seen| {
-            sees_or_knows(Died, 0, &[1, 2])(seen);
-            assert!(
-                seen[1].values.len() + 1 == occurrence,
-                "a message is lost, or came from nowhere: {seen:?}"
-            );
-        })
+        .check(sees_all_before(occurrence))
 }
 
 /// The receiver dies when it has copied a message of the line. A sender that waits for the answer is told.

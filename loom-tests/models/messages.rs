@@ -55,6 +55,14 @@ pub(super) fn sees_or_knows(
     }
 }
 
+/// Rank 0 sends 1 and 2, and dies before it publishes the message of this number: rank 1 has seen all before it.
+pub(super) fn sees_all_before(occurrence: usize) -> impl Fn(&[Seen]) + Send + Sync {
+    move |seen| {
+        sees_or_knows(Died, 0, &[1, 2])(seen);
+        assert!(seen[1].values.len() + 1 == occurrence, "a message is lost, or came from nowhere: {seen:?}");
+    }
+}
+
 /// Two messages through a ring that has room for both.
 fn two(waiting: Waiting) -> PostModel {
     pair("message_two", waiting, sends_two, receives_two).check(sees(&[1, 2]))
@@ -102,13 +110,7 @@ fn death_in_slots(waiting: Waiting, occurrence: usize) -> PostModel {
     };
     pair(format!("message_slots_death_{occurrence}"), waiting, sends, receives_two)
         .fate(0, Fate::dies_at("slot-written", occurrence))
-        .check(move |seen| {
-            sees_or_knows(Died, 0, &[1, 2])(seen);
-            assert!(
-                seen[1].values.len() + 1 == occurrence,
-                "a message is lost, or came from nowhere: {seen:?}"
-            );
-        })
+        .check(sees_all_before(occurrence))
 }
 
 /// Two messages through one buffer: the sender waits for it.
@@ -266,13 +268,7 @@ fn death_of_sender(waiting: Waiting, fail_point: &'static str, occurrence: usize
     };
     pair(format!("message_death_at_{fail_point}_{occurrence}"), waiting, sends, receives_two)
         .fate(0, Fate::dies_at(fail_point, occurrence))
-        .check(move |seen| {
-            sees_or_knows(Died, 0, &[1, 2])(seen);
-            assert!(
-                seen[1].values.len() + 1 == occurrence,
-                "a message is lost, or came from nowhere: {seen:?}"
-            );
-        })
+        .check(sees_all_before(occurrence))
 }
 
 /// The sender dies when it has published, before the receiver's bell has rung, or its sleepers are woken. What it has published
