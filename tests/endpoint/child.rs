@@ -50,8 +50,19 @@ pub(super) fn hear() -> Result<Option<String>> {
     Ok((read > 0).then(|| line.trim_end().to_owned()))
 }
 
+/// A process that ends with its owner, however that ends.
+pub(super) struct Started(pub(super) std::process::Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 pub(super) struct Child {
-    process: std::process::Child,
+    process: Started,
     lines: Receiver<String>,
 }
 
@@ -59,25 +70,25 @@ impl Child {
     pub(super) fn start(role: &str, args: &[&str]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([FLAG, role]).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn()?;
-        let output = BufReader::new(process.stdout.take().context("a pipe")?);
+        let mut process = Started(command.spawn()?);
+        let output = BufReader::new(process.0.stdout.take().context("a pipe")?);
         let (sender, lines) = channel();
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Ok(Child { process, lines })
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.process.id()
+        self.process.0.id()
     }
 
     pub(super) fn tell(&mut self, line: &str) -> Result<()> {
-        Ok(writeln!(self.process.stdin.as_mut().context("a pipe")?, "{line}")?)
+        Ok(writeln!(self.process.0.stdin.as_mut().context("a pipe")?, "{line}")?)
     }
 
     pub(super) fn line(&mut self) -> Result<String> {
         match self.lines.recv_timeout(LINE) {
             Ok(line) => Ok(line),
-            Err(error) => bail!("no line: {error}, {:?}", self.process.try_wait()),
+            Err(error) => bail!("no line: {error}, {:?}", self.process.0.try_wait()),
         }
     }
 
@@ -93,23 +104,15 @@ impl Child {
 
     /// Kills it, and waits until it is gone.
     pub(super) fn kill(mut self) -> Result<ExitStatus> {
-        self.process.kill()?;
-        Ok(self.process.wait()?)
+        self.process.0.kill()?;
+        Ok(self.process.0.wait()?)
     }
 
     /// Closes its input, and waits until it has ended without an error.
     pub(super) fn ends(mut self) -> Result<()> {
-        drop(self.process.stdin.take());
-        let status = self.process.wait()?;
+        drop(self.process.0.stdin.take());
+        let status = self.process.0.wait()?;
         ensure!(status.success(), "{status}");
         Ok(())
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -1,6 +1,6 @@
 //! The example of a key-value store whose server waits in its calls.
 
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use intranode::{Access, Address, Endpoint, EndpointError, Peer};
 use libtest_mimic::Completion;
 
 use super::bulk_pull::{NOT_BUILT, program};
+use super::child::Started;
 use super::event_loops::protocol::{NONE, PUT_LONG, STOP, get_call, put_call, short_value};
 use super::{Test, unique};
 
@@ -17,17 +18,6 @@ pub(super) const TESTS: &[Test] = &[
     #[cfg(feature = "tokio")]
     ("example_key_value_waits_where_many_are_to_be_accepted", waits),
 ];
-
-/// Ends with the test, however that ends.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn connect(name: &str) -> Result<(Endpoint, Peer)> {
     let mut own = Endpoint::builder().timeout(Duration::from_secs(20)).client()?;
