@@ -48,18 +48,13 @@ pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Diall
         }
         _ => system(CONNECT, "the connection")(source),
     })?;
-    let peer = match socket::credentials(socket.as_fd()) {
-        Ok(peer) if process::is_own_user(peer.user) => Ok(peer),
-        Ok(peer) => Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user }),
-        Err(source) => Err(system(CONNECT, "to say who listens")(source)),
+    let error = match socket::credentials(socket.as_fd()) {
+        Ok(peer) if process::is_own_user(peer.user) => return Ok(Dialled { socket: Some(socket), peer }),
+        Ok(peer) => EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user },
+        Err(source) => system(CONNECT, "to say who listens")(source),
     };
-    match peer {
-        Ok(peer) => Ok(Dialled { socket: Some(socket), peer }),
-        Err(error) => {
-            socket::close(socket);
-            Err(error)
-        }
-    }
+    socket::close(socket);
+    Err(error)
 }
 
 /// The same for a task. The system has no descriptor that says when there is room again, and a thread that waits for it could not be stopped

@@ -40,14 +40,15 @@ impl Worker<'_> {
     /// Begins a phase, if the object can go to it.
     pub(crate) fn begin_phase(&self, slot: usize, phase: Phase) -> Done {
         let HeldSymmetric { mut name, state } = self.rank.symmetrics[slot].take()?;
-        let own = instance(&name, name.rank);
         let begun = match (state, phase) {
-            (State::Open(object), Phase::Own) => self.change(&name, "own", || object.into_own()).map(own_state),
+            (State::Open(object), Phase::Own) => self
+                .change(&name, "own", || object.into_own())
+                .map(|object| State::Own { object, written: None }),
             (State::Open(object), Phase::Read) => {
                 self.change(&name, "read", || object.into_read()).map(State::Read)
             }
             (State::Own { object, written }, Phase::Open) => {
-                self.check(&own, &object, 0, written);
+                self.check(&instance(&name, name.rank), &object, 0, written);
                 self.change(&name, "open", || object.open()).map(State::Open)
             }
             (State::Read(object), Phase::Open) => self.change(&name, "open", || object.open()).map(State::Open),
@@ -111,8 +112,4 @@ impl Worker<'_> {
         };
         Some(self.change(&name, "free", || object.free()))
     }
-}
-
-fn own_state(object: Symmetric<u64, Own>) -> State {
-    State::Own { object, written: None }
 }
