@@ -45,8 +45,8 @@ impl Link {
     ) -> Result<Option<(u64, usize)>, Violation> {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.incoming());
         let takes_turns = waits && self.inbox.is_in_line();
-        if takes_turns {
-            self.first_poll.wait();
+        if takes_turns && self.first_poll.wait() {
+            self.inbox.waits();
         }
         let mut word = post.arrived(&channel, &mut self.inbox);
         if takes_turns {

@@ -99,7 +99,9 @@ impl State {
         }
         if is_answer {
             peer.outgoing.prefetch_before_answer(core, source);
-            peer.first_poll.wait();
+            if peer.first_poll.wait() {
+                peer.inbox.waits();
+            }
         }
         for polls in 0..MESSAGE_DIRECT_POLLS {
             if let Some(word) = incoming.post.arrived(&incoming.channel, &mut peer.inbox) {

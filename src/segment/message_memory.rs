@@ -215,6 +215,11 @@ impl<'a> Channel for MappedChannel<'a> {
         self.bytes(slot_offset(cell * SLOTS) + size_of::<u64>(), PAYLOAD)
     }
 
+    #[inline(always)]
+    fn prefetch_for_read(&self, cell: usize) {
+        self.payload(cell).read(|source| source.prefetch(1));
+    }
+
     #[inline]
     fn slot(&self, slot: usize) -> ChannelBytes<'a> {
         self.bytes(slot_offset(slot) + size_of::<u64>(), SLOT)

@@ -293,6 +293,11 @@ impl<'a> Channel for PairChannel<'a> {
     }
 
     #[inline(always)]
+    fn prefetch_for_read(&self, cell: usize) {
+        self.0.prefetch_for_read(cell);
+    }
+
+    #[inline(always)]
     fn slot(&self, slot: usize) -> PairBytes<'a> {
         PairBytes::Message(self.0.slot(slot))
     }

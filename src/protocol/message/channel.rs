@@ -492,6 +492,12 @@ pub trait Channel {
     /// The rest of a cell: [`PAYLOAD`] bytes. Written by the sender.
     fn payload(&self, cell: usize) -> Self::Bytes;
 
+    /// Prefetches a cell for read. A hint.
+    #[inline(always)]
+    fn prefetch_for_read(&self, cell: usize) {
+        let _ = cell;
+    }
+
     /// The rest of a slot, which is a part of the cell's: [`SLOT`] bytes. Written by the sender.
     fn slot(&self, slot: usize) -> Self::Bytes;
 

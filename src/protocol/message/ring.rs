@@ -141,12 +141,28 @@ pub struct Inbox {
     /// Behind what was taken.
     next: Position,
     line: LineIn,
+    /// Whether the receiver has waited for what comes next.
+    has_waited: bool,
 }
 
 impl Inbox {
     /// That of a channel whose first message is in the line of the pair.
     pub fn in_line() -> Self {
         Inbox { line: LineIn::FIRST, ..Inbox::default() }
+    }
+
+    /// The receiver waits for what comes next, so that its sender is not ahead.
+    #[inline(always)]
+    pub fn waits(&mut self) {
+        self.has_waited = true;
+    }
+
+    /// The cell that is prefetched for read when what comes next is taken: the one behind it, of a sender that is ahead, once. Otherwise its sender would
+    /// need an RFO.
+    #[inline(always)]
+    fn prefetches(&mut self, cells: usize) -> Option<usize> {
+        let has_waited = core::mem::take(&mut self.has_waited);
+        (self.next.is_first() && !has_waited).then(|| self.next.next(false).cell(cells))
     }
 
     /// Whether the next message is in the line of the pair.
@@ -289,7 +305,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             }
         }
         let (platform, at, cells) = (self.0.platform, inbox.next, channel.cells());
-        let word = at.published(cells, platform.load_cell("arrived", at.word(channel), Acquire))?;
+        let Some(word) = at.published(cells, platform.load_cell("arrived", at.word(channel), Acquire)) else {
+            inbox.waits();
+            return None;
+        };
         if !is_closed(word) || at.is_first() {
             return Some(word);
         }
@@ -349,6 +368,9 @@ impl<P: SymmetricPlatform> Post<'_, P> {
 
     #[inline(always)]
     fn pass<C: Channel>(&self, channel: &C, inbox: &mut Inbox, is_open: bool) {
+        if let Some(cell) = inbox.prefetches(channel.cells()) {
+            channel.prefetch_for_read(cell);
+        }
         let behind = inbox.next.next(is_open);
         inbox.next = behind;
         if behind.is_first() {
@@ -441,4 +463,32 @@ fn close<P: SymmetricPlatform>(platform: &P, word: &impl IntegerCell<Value = u64
 #[inline(always)]
 fn prefetch_ahead<C: Channel>(channel: &C, cell: usize) {
     channel.payload((cell + MESSAGE_PREFETCH_CELLS) % channel.cells()).prefetch_for_write(0, 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_prefetched_once_by_a_receiver_that_has_not_waited() {
+        const CELLS: usize = 4;
+        let mut inbox = Inbox::default();
+        let mut take = |waits: bool, is_open: bool| {
+            if waits {
+                inbox.waits();
+            }
+            let cell = inbox.prefetches(CELLS);
+            inbox.next = inbox.next.next(is_open);
+            cell
+        };
+        // Three slots of the first cell, and then whole cells.
+        assert_eq!([true, true, false].map(|is_open| take(false, is_open)), [Some(1), None, None]);
+        assert_eq!(
+            [false, true, false, false].map(|waits| take(waits, false)),
+            [Some(2), None, Some(0), Some(1)]
+        );
+        // It has waited for the second slot, not for what comes then.
+        assert_eq!(take(false, true), Some(2));
+        assert_eq!([take(true, false), take(false, false)], [None, Some(3)]);
+    }
 }

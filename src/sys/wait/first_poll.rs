@@ -13,13 +13,15 @@ use crate::tuning::{FIRST_POLL_STEP_PARTS, FIRST_POLL_STEPS, FIRST_POLL_STEPS_BA
 pub(crate) struct FirstPoll(u32);
 
 impl FirstPoll {
-    /// Waits before the first poll.
+    /// Waits before the first poll. Returns whether it did.
     #[inline(always)]
-    pub(crate) fn wait(self) {
-        for step in 0..self.0 / FIRST_POLL_STEP_PARTS {
+    pub(crate) fn wait(self) -> bool {
+        let steps = self.0 / FIRST_POLL_STEP_PARTS;
+        for step in 0..steps {
             // Through memory: some 1.5 ns.
             black_box(step);
         }
+        steps > 0
     }
 
     /// What was waited for was there at the first poll, or later.
