@@ -100,10 +100,7 @@ impl Communicator {
     /// otherwise as [`barrier`](Communicator::barrier).
     pub fn gather_in_place<T: Pod>(&self, data: &mut [T], root: usize) -> Result<(), Error> {
         let operation = Operation::Gather;
-        let (call, table) = match self.equal_blocks(operation, data, root) {
-            Ok(checked) => checked,
-            Err((call, error)) => return Err(self.rank_state.refuse(&call, error)),
-        };
+        let (call, table) = self.equal_blocks(operation, data, root)?;
         self.gather_blocks(operation, &call, data, (table, root))
     }
 
@@ -133,11 +130,7 @@ impl Communicator {
         root: usize,
     ) -> Result<(), Error> {
         let operation = Operation::Gatherv;
-        let (call, table) =
-            match self.given_blocks(operation, data, (counts, displs), root, counts::check_blocks) {
-                Ok(checked) => checked,
-                Err((call, error)) => return Err(self.rank_state.refuse(&call, error)),
-            };
+        let (call, table) = self.given_blocks(operation, data, (counts, displs), root, counts::check_blocks)?;
         self.gather_blocks(operation, &call, data, (table, root))
     }
 
@@ -160,10 +153,7 @@ impl Communicator {
     /// As [`gather_in_place`](Communicator::gather_in_place).
     pub fn scatter_in_place<T: Pod>(&self, data: &mut [T], root: usize) -> Result<(), Error> {
         let operation = Operation::Scatter;
-        let (call, table) = match self.equal_blocks(operation, data, root) {
-            Ok(checked) => checked,
-            Err((call, error)) => return Err(self.rank_state.refuse(&call, error)),
-        };
+        let (call, table) = self.equal_blocks(operation, data, root)?;
         self.scatter_blocks(operation, &call, data, (table, root))
     }
 
@@ -193,11 +183,7 @@ impl Communicator {
         root: usize,
     ) -> Result<(), Error> {
         let operation = Operation::Scatterv;
-        let (call, table) = match self.given_blocks(operation, data, (counts, displs), root, counts::check_fit)
-        {
-            Ok(checked) => checked,
-            Err((call, error)) => return Err(self.rank_state.refuse(&call, error)),
-        };
+        let (call, table) = self.given_blocks(operation, data, (counts, displs), root, counts::check_fit)?;
         self.scatter_blocks(operation, &call, data, (table, root))
     }
 
@@ -289,20 +275,20 @@ impl Communicator {
         Ok(())
     }
 
-    /// The call and the blocks where the root's buffer has a block for each rank, or what is wrong with it.
+    /// The call and the blocks where the root's buffer has a block for each rank. Refuses a call that is wrong.
     fn equal_blocks<T: Pod>(
         &self,
         operation: Operation,
         data: &[T],
         root: usize,
-    ) -> Result<(Call, BlockTable<'static>), (Call, Error)> {
+    ) -> Result<(Call, BlockTable<'static>), Error> {
         let is_root = self.rank() == root;
         let len = if is_root { data.len() / self.size() } else { data.len() };
         let call = Call { length: len as u64, extra: root as u64, ..call::<T>(operation) };
         let whole = if is_root { len * self.size() } else { len };
         check_root(self, operation, root)
             .and_then(|()| check_len(operation, whole, data.len()))
-            .map_err(|error| (call, error))?;
+            .map_err(|error| self.rank_state.refuse(&call, error))?;
         Ok((call, BlockTable::Equal { bytes: len * size_of::<T>() }))
     }
 
@@ -314,7 +300,7 @@ impl Communicator {
         (counts, displs): (&'t [usize], &'t [usize]),
         root: usize,
         check: BlockCheck,
-    ) -> Result<(Call, BlockTable<'t>), (Call, Error)> {
+    ) -> Result<(Call, BlockTable<'t>), Error> {
         let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
         let checked = check_root(self, operation, root)
             .and_then(|()| counts::check_tables(operation, self.size(), [counts]))
@@ -323,7 +309,7 @@ impl Communicator {
                     .and_then(|()| check(operation, data.len(), counts, displs)),
                 false => check_len(operation, counts[self.rank()], data.len()),
             });
-        checked.map_err(|error| (call, error))?;
+        checked.map_err(|error| self.rank_state.refuse(&call, error))?;
         Ok((call, BlockTable::Given { counts, displs, width: size_of::<T>() }))
     }
 
