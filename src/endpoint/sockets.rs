@@ -119,7 +119,11 @@ impl State {
                 },
             };
             match (Packet::decode(&bytes[..len]), link.stage) {
-                (Some(Packet::Ring), _) => self.wake(peer),
+                (Some(Packet::Ring), _) => {
+                    self.wake(peer);
+                    // To see that there are none would take a system call more. The next look finds them.
+                    return true;
+                }
                 (Some(Packet::Accepted), Stage::Asked) => {
                     link.accept();
                     self.wake(peer);

@@ -65,12 +65,12 @@ impl State {
         let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let mut found = self.spin(left, &mut attempt)?;
         while found.is_none() {
-            // Parking looks at the descriptors too, and what they tell may be what is tried for.
-            if !self.park()? {
+            if !self.park_awake()? {
                 found = attempt(self, None)?;
                 if found.is_some() {
                     break;
                 }
+                // If a descriptor is ready by now, it does not wait.
                 self.look(left())?;
             }
             let has_passed = left().is_some_and(|left| left.is_zero());
@@ -108,11 +108,18 @@ impl State {
         }
     }
 
-    /// Parks all that are awake. Returns whether something has come meanwhile: then the endpoint must not sleep.
+    /// Looks at the descriptors, and parks all that are awake. Returns whether something has come meanwhile: then nobody must wait for the endpoint's
+    /// descriptor.
     pub(crate) fn park(&mut self) -> Result<bool, EndpointError> {
         self.check()?;
         // First: a packet that is read here tells of something that is looked for below.
         let has_work = self.look(Some(Duration::ZERO))?;
+        Ok(self.park_awake()? || has_work)
+    }
+
+    /// Parks all that are awake. Returns whether something has come meanwhile: then the endpoint must not sleep. What a descriptor tells ends the sleep.
+    fn park_awake(&mut self) -> Result<bool, EndpointError> {
+        self.check()?;
         let links = &mut self.links;
         let marks = self.awake.iter().map(|peer| Some(links.get(*peer)?.mark()));
         let mut marks = marks.collect::<Vec<_>>().into_iter();
@@ -122,6 +129,6 @@ impl State {
             link.park(marked, &fenced);
             !link.is_parked()
         });
-        Ok(has_work || !self.awake.is_empty())
+        Ok(!self.awake.is_empty())
     }
 }

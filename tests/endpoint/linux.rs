@@ -62,6 +62,8 @@ mod sharing;
 mod sleeping;
 #[path = "steps.rs"]
 mod steps;
+#[path = "system_calls.rs"]
+mod system_calls;
 #[path = "transfers.rs"]
 mod transfers;
 #[path = "unmapped.rs"]
@@ -103,6 +105,7 @@ pub(super) fn main() -> ExitCode {
             files::ROLES,
             namespaces::ROLES,
             steps::ROLES,
+            system_calls::ROLES,
             unmapped::ROLES,
         ]
         .concat();
@@ -140,6 +143,7 @@ pub(super) fn main() -> ExitCode {
         files::TESTS,
         namespaces::TESTS,
         steps::TESTS,
+        system_calls::TESTS,
         unmapped::TESTS,
     ]
     .concat();

@@ -18,7 +18,7 @@ use super::{Role, Test, repeats, unique};
 
 #[path = "../faults/stepping.rs"]
 #[expect(dead_code, reason = "the moments at which ranks are killed")]
-mod stepping;
+pub(super) mod stepping;
 
 pub(super) const TESTS: &[Test] = &[
     ("case_43_a_client_killed_in_connect_and_hello", || client_killed("connect")),
@@ -254,7 +254,7 @@ fn kill(mut victim: Child, turn: usize, all: &mut usize) -> Result<Option<()>> {
     Ok(Some(()))
 }
 
-const NO_PTRACE: &str = "the system does not let this process be traced";
+pub(super) const NO_PTRACE: &str = "the system does not let this process be traced";
 
 fn client_killed(step: &'static str) -> Result<Completion> {
     let before = resources(std::process::id())?;
