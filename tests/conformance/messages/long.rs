@@ -262,10 +262,13 @@ fn message_behind_all_that_there_is_room_for_where_memory_cannot_be_read(comm: C
         comm.barrier()?;
         if rank % 2 == turn % 2 {
             let before = fill_channel(&mut messages, other, len)?;
+            comm.barrier()?;
             messages.send(&bytes(turn, 3 << 20), other, 1)?;
             messages.send(&[before], other, 3)?;
             continue;
         }
+        // A receiver that takes in what comes makes room all the time.
+        comm.barrier()?;
         let received = messages.recv_vec::<u8>(other, 1)?.0;
         ensure!(received == bytes(turn, 3 << 20), "behind messages of {len} bytes");
         let before = messages.recv_vec::<usize>(other, 3)?.0[0];
