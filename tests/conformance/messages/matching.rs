@@ -15,6 +15,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_12_a_probe_tells_the_next_message).ranks(&[2, 4]),
         row!(message_13_what_is_taken_is_taken).ranks(&[2]),
         row!(message_15_an_unmatched_long_one_is_not_in_the_way).ranks(&[2]),
+        row!(message_27_too_many_short_ones_that_nobody_receives).ranks(&[1]),
         row!(message_27_too_much_that_nobody_receives).ranks(&[2]),
     ]
 }
@@ -165,6 +166,36 @@ fn message_15_an_unmatched_long_one_is_not_in_the_way(comm: Communicator) -> Out
         ensure!(messages.recv_vec::<u8>(other, 1)?.0 == long);
     }
     comm.barrier()?;
+    Ok(())
+}
+
+/// What is noted of each counts, too: behind 13 MiB of long ones, to oneself, there is no room for 100,000 of them.
+fn message_27_too_many_short_ones_that_nobody_receives(comm: Communicator) -> Outcome {
+    let (mut messages, rank, long) = (comm.messages()?, comm.rank(), bytes(0, EAGER));
+    for _ in 0..13 << 20 >> 16 {
+        messages.send(&long, rank, 1)?;
+        ensure!(messages.try_probe(rank, 3)?.is_none());
+    }
+    let mut sent = 0u64;
+    let error = loop {
+        ensure!(sent < 100_000, "there is room for {sent}");
+        while messages.try_send(&[sent], rank, 2)? {
+            sent += 1;
+        }
+        if let Err(error) = messages.try_probe(rank, 3) {
+            break error;
+        }
+    };
+    ensure_matches!(
+        error,
+        Error::TooManyUnreceived { operation: Operation::Probe, bytes } if (16 << 20..17 << 20).contains(bytes)
+    );
+    for _ in 0..13 << 20 >> 16 {
+        ensure!(messages.recv_vec::<u8>(rank, 1)?.0 == long);
+    }
+    for number in 0..sent {
+        ensure!(messages.recv_vec::<u64>(rank, 2)?.0 == [number]);
+    }
     Ok(())
 }
 
