@@ -1,14 +1,14 @@
 //! The in-place forms of the collectives that bring blocks: the same results as the forms with two buffers, also where only
 //! some ranks call in place.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
 use intranode::{Communicator, Error, Operation, ReduceOp};
 
 use crate::errors::{BEFORE, wrong_on_one_or_all, wrong_size};
 use crate::model::{ensure_same, reduced, values};
-use crate::scenario::{Outcome, Scenario, row, seed, staging};
+use crate::scenario::{Outcome, Scenario, row, seed, staging, still_works};
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
@@ -18,6 +18,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(in_place_of_blocks_that_are_not_read_through_the_cache).ranks(&[2, 4]),
         row!(in_place_of_symmetric_objects).ranks(&[1, 2, 4]),
         row!(in_place_with_wrong_arguments),
+        row!(in_place_with_wrong_blocks_on_the_root).ranks(&[2, 3, 4]),
+        row!(in_place_with_blocks_that_overlap).ranks(&[2, 3, 4]),
     ]
 }
 
@@ -247,4 +249,68 @@ fn in_place_with_wrong_arguments(comm: Communicator) -> Outcome {
     };
     let own = wrong_size(Operation::ReduceScatter, 2 * size, 2 * size - 1);
     wrong_on_one_or_all(&comm, Operation::ReduceScatter, call, own)
+}
+
+/// What rank 0 alone can see: it has its own error, and the others are told who has refused.
+fn refused_by_the_root(
+    comm: &Communicator,
+    mut data: Vec<f64>,
+    call: impl FnOnce(&mut [f64]) -> Result<(), Error>,
+    own: impl Fn(&Error) -> bool,
+) -> Outcome {
+    let error = call(&mut data).err().context("no error")?;
+    let expected = if comm.rank() == 0 { own(&error) } else { matches!(error, Error::Refused { rank: 0, .. }) };
+    ensure!(expected && data.iter().all(|value| *value == BEFORE), "{error:?}");
+    still_works(comm)
+}
+
+fn in_place_with_wrong_blocks_on_the_root(comm: Communicator) -> Outcome {
+    let (is_root, size) = (comm.rank() == 0, comm.size());
+    let buffer = |root: usize, other| vec![BEFORE; if is_root { root } else { other }];
+    let len = 3 * size + 1;
+    let own = wrong_size(Operation::Gather, 3 * size, len);
+    refused_by_the_root(&comm, buffer(len, 3), |data| comm.gather_in_place(data, 0), own)?;
+    let own = wrong_size(Operation::Scatter, 3 * size, len);
+    refused_by_the_root(&comm, buffer(len, 3), |data| comm.scatter_in_place(data, 0), own)?;
+
+    let (counts, displs) = (vec![1; size], (0..size - 1).collect::<Vec<_>>());
+    let own = wrong_size(Operation::Gatherv, size, size - 1);
+    let gatherv = |data: &mut [f64]| comm.gatherv_in_place(data, &counts, &displs, 0);
+    refused_by_the_root(&comm, buffer(size, 1), gatherv, own)?;
+    let own = wrong_size(Operation::Scatterv, size, size - 1);
+    let scatterv = |data: &mut [f64]| comm.scatterv_in_place(data, &counts, &displs, 0);
+    refused_by_the_root(&comm, buffer(size, 1), scatterv, own)?;
+
+    let displs: Vec<usize> = (0..size).collect();
+    let root = |wrong| if wrong { size } else { 0 };
+    let no_root = |error: &Error| matches!(error, Error::InvalidRoot { .. });
+    let call = |wrong| {
+        let mut data = buffer(size, 1);
+        (comm.gatherv_in_place(&mut data, &counts, &displs, root(wrong)), data)
+    };
+    wrong_on_one_or_all(&comm, Operation::Gatherv, call, no_root)?;
+    let call = |wrong| {
+        let mut data = buffer(size, 1);
+        (comm.scatterv_in_place(&mut data, &counts, &displs, root(wrong)), data)
+    };
+    wrong_on_one_or_all(&comm, Operation::Scatterv, call, no_root)
+}
+
+/// Blocks of two elements of which each begins with the last one of the block before.
+fn in_place_with_blocks_that_overlap(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (counts, displs) = (vec![2; size], (0..size).collect::<Vec<_>>());
+    let overlaps = |error: &Error| matches!(error, Error::OverlappingBlocks { first: 0, second: 1, .. });
+    let data = vec![BEFORE; if rank == 0 { size + 1 } else { 2 }];
+    refused_by_the_root(&comm, data, |data| comm.gatherv_in_place(data, &counts, &displs, 0), overlaps)?;
+    let mut data = vec![BEFORE; size + 1];
+    let error = comm.allgatherv_in_place(&mut data, &counts, &displs).err().context("no error")?;
+    ensure!(overlaps(&error) && data.iter().all(|value| *value == BEFORE), "{error:?}");
+    still_works(&comm)?;
+
+    // They are only read.
+    let whole: Vec<f64> = (0..=size).map(|number| number as f64).collect();
+    let mut data = if rank == 0 { whole.clone() } else { vec![BEFORE; 2] };
+    comm.scatterv_in_place(&mut data, &counts, &displs, 0)?;
+    ensure_same(&data, if rank == 0 { &whole } else { &whole[rank..rank + 2] })
 }
