@@ -6,7 +6,7 @@ use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
 use intranode::{Communicator, Error, Operation, Pending, ReduceOp};
 
-use crate::errors::wrong_on_one_or_all;
+use crate::errors::{wrong_on_one_or_all, wrong_size};
 use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, staging, still_works};
 use crate::started::complete;
@@ -21,6 +21,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(started_kinds_of_no_bytes).ranks(&[1, 2, 3]),
         row!(started_kinds_at_once),
         row!(started_alltoallv_whose_counts_disagree).ranks(&[1, 2, 3, 4]),
+        row!(started_kinds_with_wrong_blocks).ranks(&[2, 3]),
+        row!(started_kinds_of_other_roots_or_counts).ranks(&[2, 3]),
         row!(wrong_arguments_of_started_kinds),
     ]
 }
@@ -240,6 +242,59 @@ fn started_alltoallv_whose_counts_disagree(comm: Communicator) -> Outcome {
         still_works(&comm)?;
     }
     Ok(())
+}
+
+fn result_of<R>(pending: Result<Pending<'_, R>, Error>) -> Result<R, Error> {
+    pending.and_then(Pending::wait)
+}
+
+fn started_kinds_with_wrong_blocks(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let is_root = rank == 0;
+    let (counts, apart) = (vec![2; size], (0..size).map(|rank| 2 * rank).collect::<Vec<_>>());
+    let call = |wrong| {
+        let send = vec![1.0; 2 + usize::from(wrong)];
+        (result_of(comm.start_allgatherv(&send, vec![0.0; 2 * size], &counts, &apart)).map(drop), Vec::new())
+    };
+    wrong_on_one_or_all(&comm, Operation::StartAllgatherv, call, wrong_size(Operation::StartAllgatherv, 2, 3))?;
+    let call = |wrong| {
+        let counts = vec![2; size + usize::from(wrong)];
+        let data = vec![1.0; 2 * counts.len()];
+        (result_of(comm.start_reduce_scatter(data, &counts, ReduceOp::Sum)).map(drop), Vec::new())
+    };
+    let own = wrong_size(Operation::StartReduceScatter, size, size + 1);
+    wrong_on_one_or_all(&comm, Operation::StartReduceScatter, call, own)?;
+
+    // Each block begins with the last element of the one before.
+    let overlapping: Vec<usize> = (0..size).collect();
+    let whole: Vec<f64> = (0..=size).map(|number| number as f64).collect();
+    let recv = is_root.then(|| whole.clone());
+    let error =
+        result_of(comm.start_gatherv(&[1.0; 2], recv, &counts, &overlapping, 0)).err().context("no error")?;
+    let expected = match is_root {
+        true => matches!(error, Error::OverlappingBlocks { first: 0, second: 1, .. }),
+        false => matches!(error, Error::Refused { rank: 0, .. }),
+    };
+    ensure!(expected, "{error:?}");
+    let send = is_root.then(|| whole.clone());
+    let own = result_of(comm.start_scatterv(send, &counts, &overlapping, vec![0.0; 2], 0))?;
+    ensure!(own == whole[rank..rank + 2], "{own:?}");
+    Ok(())
+}
+
+/// The last rank names another root than the others, and other counts with the same total.
+fn started_kinds_of_other_roots_or_counts(comm: Communicator) -> Outcome {
+    let size = comm.size();
+    let is_odd = comm.rank() == size - 1;
+    let error = result_of(comm.start_reduce(vec![1.0], ReduceOp::Sum, usize::from(is_odd))).map(drop);
+    ensure!(matches!(error, Err(Error::Mismatch { .. })), "{error:?}");
+    let mut counts = vec![2; size];
+    if is_odd {
+        (counts[0], counts[1]) = (1, 3);
+    }
+    let error = result_of(comm.start_reduce_scatter(vec![1.0; 2 * size], &counts, ReduceOp::Sum)).map(drop);
+    ensure!(matches!(error, Err(Error::Mismatch { .. })), "{error:?}");
+    still_works(&comm)
 }
 
 fn wrong_arguments_of_started_kinds(comm: Communicator) -> Outcome {
