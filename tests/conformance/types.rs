@@ -389,7 +389,12 @@ fn own_operations_with_wrong_arguments(comm: Communicator) -> Outcome {
         };
         wrong_on_one_or_all(&comm, operation, call, own)?;
     }
-    Ok(())
+    let call = |wrong| {
+        let (mut recv, root) = (vec![-1.5; 4], if wrong { comm.size() } else { 0 });
+        let given = comm.rank() == root;
+        (comm.reduce_with(&[1.0; 4], given.then_some(&mut recv), "add", add, root), recv)
+    };
+    wrong_on_one_or_all(&comm, Operation::Reduce, call, |error| matches!(error, Error::InvalidRoot { .. }))
 }
 
 fn own_operations_of_other_names(comm: Communicator) -> Outcome {
