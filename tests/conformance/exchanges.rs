@@ -12,6 +12,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(exchange_whose_readers_are_slow),
         row!(exchange_with_wrong_or_different_counts),
         row!(exchange_out_of_step),
+        row!(exchange_sharing_different_ones),
     ];
     rows.into_iter().map(|row| row.ranks(&[1, 2, 4])).collect()
 }
@@ -89,10 +90,27 @@ fn exchange_with_wrong_or_different_counts(comm: Communicator) -> Outcome {
     if size > 1 {
         let result = comm.exchange::<u8>(&vec![rank; size]).map(drop);
         ensure_matches!(result, Err(Error::Mismatch { .. }));
+        // The same total.
+        let mut counts = vec![1; size];
+        if rank == size - 1 {
+            (counts[0], counts[1]) = (2, 0);
+        }
+        ensure_matches!(comm.exchange::<u8>(&counts).map(drop), Err(Error::Mismatch { .. }));
     }
     // The sum of the counts overflows.
     let counts: Vec<_> = (0..size).map(|rank| if rank == 0 { usize::MAX } else { 1 }).collect();
     ensure_matches!(comm.exchange::<u64>(&counts).map(drop), Err(Error::AllocationFailed { .. }));
+    still_works(&comm)
+}
+
+fn exchange_sharing_different_ones(comm: Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let counts = vec![1; comm.size()];
+    let (mut one, mut other) = (comm.exchange::<u64>(&counts)?, comm.exchange::<u64>(&counts)?);
+    let result = if comm.rank() == 0 { one.share() } else { other.share() };
+    ensure_matches!(result.map(drop), Err(Error::Mismatch { .. }));
     still_works(&comm)
 }
 

@@ -242,6 +242,9 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     let result = region.set_ownership(Some(1..0));
     ensure_matches!(result, Err(Error::InvalidRange { operation: Operation::SetOwnership, start: 1, end: 0 }));
     ensure!(region.parts() == before);
+    // Empty ones count for nothing, however many they are.
+    region.set_ownership(vec![0..0; size + 1])?;
+    ensure!(region.parts().is_empty());
     region.distribute()?;
     region.as_mut_slice().fill(rank as u8);
     let shared = region.publish()?;
