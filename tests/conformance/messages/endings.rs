@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use intranode::{Communicator, Error, Messages, Operation, Source, Tag};
+use intranode::{Communicator, Error, Messages, Operation, Request, Source, Tag};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 
@@ -110,6 +110,16 @@ fn message_20_nothing_comes(comm: Communicator) -> Outcome {
     let error = messages.probe(Source::Any, Tag::Any).expect_err("nobody sends");
     ensure_matches!(error, Error::TimedOut { operation: Operation::Probe, late, .. } if late.len() == comm.size() - 1);
     ensure!(!error.is_fatal() && error.to_string().contains("no message"), "{error}");
+    // Each rank is named once, in order.
+    let others: Vec<usize> = (0..comm.size()).filter(|other| *other != rank).collect();
+    let mut buffers = vec![[0u8]; 2 * others.len()];
+    let mut receivings = Vec::new();
+    for (buffer, from) in buffers.iter_mut().zip(others.iter().rev().chain(&others)) {
+        receivings.push(messages.start_recv(buffer, *from, 1)?);
+    }
+    let mut requests: Vec<_> = receivings.iter_mut().map(|one| one as &mut dyn Request).collect();
+    let error = messages.wait_all(&mut requests).expect_err("nobody sends");
+    ensure_matches!(error, Error::TimedOut { operation: Operation::Recv, late, .. } if **late == others);
     still_works(&comm)
 }
 
