@@ -69,8 +69,9 @@
 //!
 //! # When not to use it
 //!
-//! For several machines, as long as there are no [`Leaders`] over a network; between processes that do not trust each other,
-//! since every rank can write the whole segment; for a changing set of ranks; or where the threads of one process are enough. The README has more.
+//! For several machines without an MPI, since the only [`Leaders`] over a network are those of the crate intranode-mpi; between processes
+//! that do not trust each other, since every rank can write the whole segment; for a changing set of ranks; or where the threads of one
+//! process are enough. The README has more.
 //!
 //! # Verification
 //!
@@ -180,7 +181,10 @@ pub use symmetric::wait::{Signal, Until};
 pub use sys::cast;
 pub use sys::shared_heap::SharedHeap;
 
-/// Compiles and runs the examples of the README.
+/// Compiles and runs the examples of the README, and of the documents whose examples are whole programs.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/buffers.md")]
+#[doc = include_str!("../docs/heap.md")]
+#[doc = include_str!("../docs/nodes.md")]
+struct Documents;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::nodes::waiting::{LeadersError, Waiting};
 
 /// What connects the leaders of the nodes: one rank of each. The library has it over a second segment
-/// ([`LocalLeaders`](crate::LocalLeaders)), to simulate nodes on one machine; over a network it is to be written over MPI.
+/// ([`LocalLeaders`](crate::LocalLeaders)), to simulate nodes on one machine; over a network the crate intranode-mpi has it over MPI.
 ///
 /// All leaders make the same collective calls in the same order. A call returns when this leader's part is complete. While it
 /// waits it calls [`Waiting::pause`] again and again, which keeps the ranks of its node from giving it up, so an
