@@ -104,7 +104,7 @@ impl Buffers {
             let format = view.map(View::format).unwrap_or_default();
             return Err(PyTypeError::new_err(format!(
                 "{} is not defined for elements of format {format:?}: it is for {}",
-                self.op,
+                name(self.op),
                 if self.kind == Kind::Bool {
                     "numbers; for truth values there are the logical operations"
                 } else {
@@ -166,6 +166,11 @@ impl Buffers {
         }
         Ok(())
     }
+}
+
+/// An operation's name in Python: `SUM`, `BAND`, `LAND`.
+fn name(op: ReduceOp) -> String {
+    op.to_string().replace("Bit", "B").replace("Logical", "L").to_uppercase()
 }
 
 pub(crate) fn reduce_op(code: u8) -> PyResult<ReduceOp> {

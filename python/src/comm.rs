@@ -14,6 +14,7 @@ use crate::detach;
 use crate::errors;
 use crate::joined::{self, Joined};
 use crate::messages::Messages;
+use crate::numbers::Code;
 use crate::objects;
 use crate::plain;
 use crate::region::Memory;
@@ -91,10 +92,10 @@ impl Core {
         self.joined.get().leave(py)
     }
 
-    #[pyo3(signature = (code = 1))]
-    fn abort(&self, py: Python<'_>, code: i32) -> PyResult<()> {
+    #[pyo3(signature = (code = Code(1)), text_signature = "($self, code=1)")]
+    fn abort(&self, py: Python<'_>, code: Code) -> PyResult<()> {
         let comm = self.joined.get().comm()?;
-        py.detach(|| comm.abort(code))
+        py.detach(|| comm.abort(code.0))
     }
 
     fn _split(&self, py: Python<'_>, color: usize, key: usize) -> PyResult<Joined> {

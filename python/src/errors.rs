@@ -26,6 +26,17 @@ pub(crate) fn raise(
     Ok(PyErr::from_value(exception))
 }
 
+/// The exception for a `setting` that cannot have this value.
+pub(crate) fn invalid(py: Python<'_>, setting: &str, value: impl Display, allowed: &str) -> PyResult<PyErr> {
+    let (fields, value) = (PyDict::new(py), value.to_string());
+    fields.set_item("operation", Operation::Init.to_string())?;
+    fields.set_item("setting", setting)?;
+    let text = format!("{setting} is {value:?}; allowed is {allowed}");
+    fields.set_item("value", value)?;
+    fields.set_item("allowed", allowed)?;
+    raise(py, "InvalidConfiguration", text, &fields)
+}
+
 fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
     fields.set_item("operation", error.operation().to_string())?;
@@ -123,7 +134,29 @@ fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         | Error::NotWhole { .. } => "InvalidArgument",
         _ => "Error",
     };
-    raise(py, class, error, &fields)
+    match advice(error) {
+        Some(text) => raise(py, class, text, &fields),
+        None => raise(py, class, error, &fields),
+    }
+}
+
+/// The text of an error that otherwise names what Python has not.
+fn advice(error: &Error) -> Option<String> {
+    match error {
+        Error::Truncated { operation, rank, bytes, capacity } => Some(format!(
+            "{operation}: a message of {bytes} bytes from rank {rank} does not fit into a buffer of {capacity}; it is kept: \
+             receive it with a longer one, whose length Probe tells"
+        )),
+        Error::NoRoom { operation, rank, bytes, most } => Some(format!(
+            "{operation}: no room for a message of {bytes} bytes to be kept for rank {rank}, where one of up to {most} fits into \
+             an empty channel; use Isend or isend, whose request waits until it is received"
+        )),
+        Error::SeveralNodes { ranks, local } => Some(format!(
+            "the launcher has started {ranks} ranks, of which {local} are on this node, and a job has the ranks of one machine: \
+             set INTRANODE_SCOPE=node to make a job of the ranks of each node, or start all ranks on one"
+        )),
+        _ => None,
+    }
 }
 
 /// The operation of this name: the methods of `Core` and the calls of the library that they stand for.

@@ -10,7 +10,9 @@ use pyo3::prelude::*;
 
 use crate::collectives;
 use crate::detach;
+use crate::errors;
 use crate::interrupt;
+use crate::numbers;
 
 /// A communicator of the library. Several objects can stand for it; `leave` ends it for all of them.
 #[pyclass(frozen, module = "intranode._core")]
@@ -87,12 +89,16 @@ pub(crate) fn from_env(py: Python<'_>) -> PyResult<Joined> {
 pub(crate) fn join(
     py: Python<'_>,
     name: String,
-    rank: usize,
-    size: usize,
+    rank: &Bound<'_, PyAny>,
+    size: &Bound<'_, PyAny>,
     timeout: Option<f64>,
     join_timeout: Option<f64>,
 ) -> PyResult<Joined> {
-    let (timeout, join_timeout) = (seconds(timeout)?, seconds(join_timeout)?);
+    let size = numbers::setting(size, "size", || format!("1 to {}", Config::MAX_RANKS))?;
+    let rank =
+        numbers::setting(rank, "rank", || format!("0 to {}, since size is {size}", size.saturating_sub(1)))?;
+    let (timeout, join_timeout) =
+        (seconds(py, "timeout", timeout)?, seconds(py, "join_timeout", join_timeout)?);
     start(py, || {
         let config = Config::new(name, rank, size).timeout(timeout).join_timeout(join_timeout);
         with_hooks(config).join()
@@ -104,9 +110,16 @@ fn with_hooks(config: Config) -> Config {
     config.interrupt(interrupt::is_interrupted).long_wait(detach::give)
 }
 
-fn seconds(time: Option<f64>) -> PyResult<Option<Duration>> {
-    let time = time.map(Duration::try_from_secs_f64).transpose();
-    time.map_err(|error| PyValueError::new_err(format!("a time-out in seconds, or None: {error}")))
+/// A time-out. One that is rounded to zero is none.
+fn seconds(py: Python<'_>, setting: &str, time: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(time) = time else { return Ok(None) };
+    match Duration::try_from_secs_f64(time) {
+        Ok(time) if !time.is_zero() => Ok(Some(time)),
+        _ => {
+            let value = format_args!("{time:?}");
+            Err(errors::invalid(py, setting, value, "a positive number of seconds up to 1e19, or None")?)
+        }
+    }
 }
 
 /// Runs what joins, or splits.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 import intranode
 from intranode import Communicator, errors
-from job import Job, run
+from job import LIMIT, Job, run
 
 
 def _fails(call: Any) -> Exception:
@@ -142,6 +144,65 @@ def test_settings_and_missing_ranks() -> None:
     with pytest.raises(intranode.InitializationFailed) as failed:
         intranode.join(f"/intranode-missing-{os.getpid()}", 1, 2, join_timeout=0.05)
     assert failed.value.missing == [0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "numbers", "allowed"),
+    [
+        ("rank", (-1, 2), "0 to 1, since size is 2"),
+        ("rank", (1 << 70, 2), "0 to 1, since size is 2"),
+        ("size", (0, -1), "1 to 65536"),
+        ("size", (0, 1 << 70), "1 to 65536"),
+    ],
+)
+def test_numbers_that_no_rank_has(setting: str, numbers: tuple[int, int], allowed: str) -> None:
+    with pytest.raises(intranode.InvalidConfiguration) as bad:
+        intranode.join("/job", *numbers)
+    value = str(numbers[setting == "size"])
+    assert (bad.value.setting, bad.value.value, bad.value.allowed) == (setting, value, allowed)
+    assert str(bad.value) == f'{setting} is "{value}"; allowed is {allowed}'
+
+
+@pytest.mark.parametrize("time_out", [-1.0, 0.0, 1e-12, 1e300, float("inf"), float("nan")])
+def test_time_outs_that_none_can_be(time_out: float) -> None:
+    for setting in ("timeout", "join_timeout"):
+        with pytest.raises(intranode.InvalidConfiguration) as bad:
+            intranode.join("/job", 0, 1, **{setting: time_out})
+        assert (bad.value.setting, bad.value.allowed) == (setting, "a positive number of seconds up to 1e19, or None")
+        assert len(bad.value.value or "") <= 6
+
+
+def test_a_code_that_no_exit_has() -> None:
+    with intranode.join(f"/intranode-code-{os.getpid()}", 0, 1) as comm:
+        for code in (1 << 40, -(1 << 40)):
+            with pytest.raises(ValueError, match=f"{code} is no exit code"):
+                comm.abort(code)
+
+
+def advised(_: Communicator) -> list[str]:
+    """What the errors of messages advise."""
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    world.Send(numpy.zeros(10), 0)
+    calls = [lambda: world.Recv(numpy.zeros(2), 0), lambda: world.Send(numpy.zeros(100_000), 0)]
+    return [str(_fails(call)) for call in calls]
+
+
+def test_errors_advise_what_python_has() -> None:
+    truncated, no_room = run("test_faults:advised", 1)[0]
+    assert "recv_vec" not in truncated and "Probe" in truncated
+    assert "start_send" not in no_room and "Isend" in no_room
+
+
+def test_ranks_on_several_nodes_are_told_what_python_has() -> None:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("INTRANODE_")}
+    variables |= {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "4"), ("LOCAL_RANK", "0"))}
+    variables |= {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "job", "PMIX_SERVER_URI41": "here"}
+    command = [sys.executable, "-c", "import intranode; intranode.world()"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=LIMIT, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "INTRANODE_SCOPE=node" in last and "intranode_mpi" not in last, done.stderr
 
 
 def test_errors_are_pickled_with_their_fields() -> None:
