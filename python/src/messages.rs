@@ -110,7 +110,7 @@ impl Messages {
 impl Messages {
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: Rank, tag: TagNumber) -> PyResult<()> {
         let view = View::source(data)?;
-        self.call(py, |messages| messages.send(Data::of(&view).as_slice(), to.0, tag.0))
+        self.call(py, |messages| messages.send(Data::of(&view)?.as_slice(), to.0, tag.0))
     }
 
     fn recv(
@@ -122,7 +122,7 @@ impl Messages {
     ) -> PyResult<Known> {
         let view = View::target(buffer)?;
         self.call(py, |messages| {
-            let mut data = Data::for_(&view);
+            let mut data = Data::for_(&view)?;
             let envelope = messages.recv(data.as_mut_slice(), source(sender), self::tag(tag))?;
             view.write(&data.as_slice()[..envelope.bytes]);
             Ok(known(envelope))
@@ -165,7 +165,7 @@ impl Messages {
     ) -> PyResult<Started> {
         let (py, view) = (slf.py(), View::source(data)?);
         let pending = slf.get().call(py, |messages| {
-            Pending::sending(Data::of(&view), |data| match synchronous {
+            Pending::sending(Data::of(&view)?, |data| match synchronous {
                 true => messages.start_send_synchronous(data, to.0, tag.0),
                 false => messages.start_send(data, to.0, tag.0),
             })
@@ -182,7 +182,7 @@ impl Messages {
     ) -> PyResult<Started> {
         let (py, view) = (slf.py(), View::target(buffer)?);
         let pending = slf.get().call(py, |messages| {
-            Pending::receiving(Data::for_(&view), |data| {
+            Pending::receiving(Data::for_(&view)?, |data| {
                 messages.start_recv(data, source(sender), self::tag(tag))
             })
         })?;

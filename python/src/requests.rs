@@ -2,9 +2,10 @@
 
 use std::mem::ManuallyDrop;
 
-use intranode::{Cancelled, Envelope, Error, Messages, Receiving, Request, Sending};
+use intranode::{Cancelled, Envelope, Error, Messages, Operation, Receiving, Request, Sending};
 
 use crate::buffer::View;
+use crate::scratch::zeros;
 
 /// Private memory that stays where it is while a request refers to it, whatever becomes of this handle.
 pub(crate) struct Data(*mut [u8]);
@@ -19,16 +20,16 @@ impl Data {
         Data(Box::into_raw(bytes.into_boxed_slice()))
     }
 
-    /// A copy of a buffer.
-    pub(crate) fn of(view: &View) -> Self {
-        let mut bytes = vec![0; view.bytes()];
-        view.read(&mut bytes);
-        Data::new(bytes)
+    /// A copy of a buffer, which is sent.
+    pub(crate) fn of(view: &View) -> Result<Self, Error> {
+        let mut data = zeros(Operation::Send, view.bytes())?;
+        view.read(&mut data);
+        Ok(Data::new(data))
     }
 
     /// Room for what a buffer can take.
-    pub(crate) fn for_(view: &View) -> Self {
-        Data::new(vec![0; view.bytes()])
+    pub(crate) fn for_(view: &View) -> Result<Self, Error> {
+        zeros(Operation::Recv, view.bytes()).map(Data::new)
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use bytemuck::Zeroable;
 use intranode::{Error, Operation};
 
 /// A unit of it, so that every element type is aligned.
@@ -12,6 +13,17 @@ const KEEP_BYTES: usize = 16 << 20;
 
 thread_local! {
     static KEPT: Cell<[Vec<Unit>; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
+}
+
+/// Zeros that stay with a call when this thread goes on.
+pub(crate) fn zeros<T: Zeroable>(operation: Operation, len: usize) -> Result<Vec<T>, Error> {
+    let zeros = bytemuck::allocation::try_zeroed_slice_box(len);
+    zeros.map(Vec::from).map_err(|()| refused(operation, len.saturating_mul(size_of::<T>())))
+}
+
+fn refused(operation: Operation, requested_bytes: usize) -> Error {
+    let reason = "the system refuses memory for a private copy of the buffer".into();
+    Error::AllocationFailed { operation, requested_bytes, reason }
 }
 
 /// Memory for what a call sends, and for what it receives.
@@ -26,11 +38,7 @@ impl Scratch {
             let units = bytes.div_ceil(size_of::<Unit>());
             if memory.len() < units {
                 memory.clear();
-                memory.try_reserve_exact(units).map_err(|error| Error::AllocationFailed {
-                    operation,
-                    requested_bytes: bytes,
-                    reason: format!("for a private copy of the buffer: {error}").into(),
-                })?;
+                memory.try_reserve_exact(units).map_err(|_| refused(operation, bytes))?;
                 memory.resize(units, 0);
             }
         }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{NoUninit, Pod};
-use intranode::{Communicator, Error, Pending};
+use intranode::{Communicator, Error, Operation, Pending};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use crate::arguments::Buffers;
 use crate::buffer::View;
 use crate::collectives;
+use crate::scratch;
 use crate::typed::of_kind;
 
 /// A call that is not complete, whatever the type of its elements.
@@ -169,22 +170,40 @@ fn source(buffers: &Buffers) -> Option<&View> {
     buffers.send.as_ref().or(buffers.recv.as_ref())
 }
 
-/// The first bytes of a buffer as elements.
-fn elements<T: Pod>(view: Option<&View>, bytes: usize) -> Vec<T> {
-    let mut elements = vec![T::zeroed(); bytes / size_of::<T>()];
-    if let Some(view) = view {
-        view.read(bytemuck::cast_slice_mut(&mut elements));
-    }
-    elements
-}
+/// A call that is started, and needs private memory. Without that this rank refuses it, so that the others do not wait.
+#[derive(Clone, Copy)]
+struct Starting<'a>(&'a Communicator, Operation);
 
-/// All elements of a buffer.
-fn all<T: Pod>(view: Option<&View>) -> Vec<T> {
-    elements(view, view.map_or(0, View::bytes))
+impl Starting<'_> {
+    /// Of this number of bytes.
+    fn zeros<T: Pod>(self, bytes: usize) -> Result<Vec<T>, Error> {
+        let Starting(comm, operation) = self;
+        scratch::zeros(operation, bytes / size_of::<T>()).or_else(|error| {
+            comm.refuse_call(operation)?;
+            Err(error)
+        })
+    }
+
+    /// The first bytes of a buffer as elements.
+    fn elements<T: Pod>(self, view: Option<&View>, bytes: usize) -> Result<Vec<T>, Error> {
+        let mut elements = self.zeros(bytes)?;
+        if let Some(view) = view {
+            view.read(bytemuck::cast_slice_mut(&mut elements));
+        }
+        Ok(elements)
+    }
+
+    /// All elements of a buffer.
+    fn all<T: Pod>(self, view: Option<&View>) -> Result<Vec<T>, Error> {
+        self.elements(view, view.map_or(0, View::bytes))
+    }
 }
 
 pub(crate) fn allreduce(comm: &'static Communicator, buffers: &Buffers) -> Result<Box<dyn Open>, Error> {
-    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_allreduce::<T>(all(source(buffers)), buffers.op)?)))
+    let starting = Starting(comm, Operation::StartAllreduce);
+    of_kind!(buffers.kind, T, {
+        Ok(Box::new(comm.start_allreduce::<T>(starting.all(source(buffers))?, buffers.op)?))
+    })
 }
 
 pub(crate) fn reduce(
@@ -192,7 +211,10 @@ pub(crate) fn reduce(
     buffers: &Buffers,
     root: usize,
 ) -> Result<Box<dyn Open>, Error> {
-    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_reduce::<T>(all(source(buffers)), buffers.op, root)?)))
+    let starting = Starting(comm, Operation::StartReduce);
+    of_kind!(buffers.kind, T, {
+        Ok(Box::new(comm.start_reduce::<T>(starting.all(source(buffers))?, buffers.op, root)?))
+    })
 }
 
 pub(crate) fn scan(
@@ -200,8 +222,9 @@ pub(crate) fn scan(
     buffers: &Buffers,
     is_exclusive: bool,
 ) -> Result<Box<dyn Open>, Error> {
+    let starting = Starting(comm, if is_exclusive { Operation::StartExscan } else { Operation::StartScan });
     of_kind!(buffers.kind, T, {
-        let data = all::<T>(source(buffers));
+        let data = starting.all::<T>(source(buffers))?;
         Ok(Box::new(if is_exclusive {
             comm.start_exscan(data, buffers.op)?
         } else {
@@ -215,8 +238,9 @@ pub(crate) fn reduce_scatter(
     buffers: &Buffers,
     counts: &[usize],
 ) -> Result<Box<dyn Open>, Error> {
+    let starting = Starting(comm, Operation::StartReduceScatter);
     of_kind!(buffers.kind, T, {
-        Ok(Box::new(comm.start_reduce_scatter::<T>(all(source(buffers)), counts, buffers.op)?))
+        Ok(Box::new(comm.start_reduce_scatter::<T>(starting.all(source(buffers))?, counts, buffers.op)?))
     })
 }
 
@@ -229,10 +253,10 @@ pub(crate) fn gather(
 ) -> Result<Box<dyn Open>, Error> {
     // In place the own block has others before it.
     let before = if buffers.send.is_some() { 0 } else { comm.rank() * bytes };
+    let starting = Starting(comm, Operation::StartGather);
     of_kind!(buffers.kind, T, {
-        let send = elements::<T>(source(buffers), before + bytes);
-        let all = bytes / size_of::<T>() * comm.size();
-        let recv = (comm.rank() == root).then(|| vec![bytemuck::Zeroable::zeroed(); all]);
+        let send = starting.elements::<T>(source(buffers), before + bytes)?;
+        let recv = (comm.rank() == root).then(|| starting.zeros(bytes * comm.size())).transpose()?;
         Ok(Box::new(comm.start_gather::<T>(&send[before / size_of::<T>()..], recv, root)?))
     })
 }
@@ -244,10 +268,11 @@ pub(crate) fn scatter(
     bytes: usize,
     root: usize,
 ) -> Result<Box<dyn Open>, Error> {
+    let starting = Starting(comm, Operation::StartScatter);
     of_kind!(buffers.kind, T, {
-        let send = || elements::<T>(buffers.send.as_ref(), bytes * comm.size());
-        let recv = vec![bytemuck::Zeroable::zeroed(); bytes / size_of::<T>()];
-        Ok(Box::new(comm.start_scatter::<T>((comm.rank() == root).then(send), recv, root)?))
+        let send = || starting.elements::<T>(buffers.send.as_ref(), bytes * comm.size());
+        let send = (comm.rank() == root).then(send).transpose()?;
+        Ok(Box::new(comm.start_scatter::<T>(send, starting.zeros(bytes)?, root)?))
     })
 }
 
@@ -257,10 +282,10 @@ pub(crate) fn alltoall(
     buffers: &Buffers,
     bytes: usize,
 ) -> Result<Box<dyn Open>, Error> {
+    let starting = Starting(comm, Operation::StartAlltoall);
     of_kind!(buffers.kind, T, {
-        let send = elements::<T>(source(buffers), bytes);
-        let recv = vec![bytemuck::Zeroable::zeroed(); send.len()];
-        Ok(Box::new(comm.start_alltoall::<T>(send, recv)?))
+        let send = starting.elements::<T>(source(buffers), bytes)?;
+        Ok(Box::new(comm.start_alltoall::<T>(send, starting.zeros(bytes)?)?))
     })
 }
 
@@ -271,13 +296,13 @@ pub(crate) fn alltoallv(
     sent: &(Vec<usize>, Vec<usize>),
     received: &(Vec<usize>, Vec<usize>),
 ) -> Result<Box<dyn Open>, Error> {
+    let starting = Starting(comm, Operation::StartAlltoallv);
     of_kind!(buffers.kind, T, {
         let in_elements =
             |bytes: &[usize]| bytes.iter().map(|bytes| bytes / size_of::<T>()).collect::<Vec<_>>();
         let [sent, received] =
             [sent, received].map(|(lengths, starts)| [in_elements(lengths), in_elements(starts)]);
-        let [send, recv] = [source(buffers), buffers.recv.as_ref()]
-            .map(|view| elements::<T>(view, view.map_or(0, View::bytes)));
+        let (send, recv) = (starting.all::<T>(source(buffers))?, starting.all(buffers.recv.as_ref())?);
         Ok(Box::new(comm.start_alltoallv(send, &sent[0], &sent[1], recv, &received[0], &received[1])?))
     })
 }
@@ -289,7 +314,10 @@ pub(crate) fn broadcast(
     root: usize,
 ) -> Result<Box<dyn Open>, Error> {
     let source = source(buffers).filter(|_| comm.rank() == root);
-    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_broadcast::<T>(elements(source, bytes), root)?)))
+    let starting = Starting(comm, Operation::StartBroadcast);
+    of_kind!(buffers.kind, T, {
+        Ok(Box::new(comm.start_broadcast::<T>(starting.elements(source, bytes)?, root)?))
+    })
 }
 
 pub(crate) fn allgatherv(
@@ -301,6 +329,7 @@ pub(crate) fn allgatherv(
     let own = bytes.get(rank).copied().unwrap_or(0);
     // In place the own block has others before it.
     let before = if buffers.send.is_some() { 0 } else { bytes.iter().take(rank).sum() };
+    let starting = Starting(comm, Operation::StartAllgatherv);
     of_kind!(buffers.kind, T, {
         let counts: Vec<usize> = bytes.iter().map(|count| count / size_of::<T>()).collect();
         let starts = counts.iter().scan(0, |end, count| {
@@ -308,8 +337,8 @@ pub(crate) fn allgatherv(
             Some(*end - count)
         });
         let displs: Vec<usize> = starts.collect();
-        let send = elements::<T>(source(buffers), before + own);
-        let recv = vec![bytemuck::Zeroable::zeroed(); counts.iter().sum()];
+        let send = starting.elements::<T>(source(buffers), before + own)?;
+        let recv = starting.zeros(counts.iter().sum::<usize>() * size_of::<T>())?;
         Ok(Box::new(comm.start_allgatherv::<T>(&send[before / size_of::<T>()..], recv, &counts, &displs)?))
     })
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -193,6 +195,35 @@ def test_errors_advise_what_python_has() -> None:
     truncated, no_room = run("test_faults:advised", 1)[0]
     assert "recv_vec" not in truncated and "Probe" in truncated
     assert "start_send" not in no_room and "Isend" in no_room
+
+
+def short_of_memory(comm: Communicator) -> list[str]:
+    """Rank 0 has no memory for private copies of a buffer."""
+    from intranode import MPI
+
+    world, buffer = MPI.COMM_WORLD, numpy.zeros(1 << 28, "u1")
+    alone = [
+        lambda: world.Isend(buffer, comm.rank),
+        lambda: world.Irecv(buffer, comm.rank),
+        lambda: world.Recv(buffer, comm.rank),
+    ]
+    together = [
+        lambda: world.Ibcast(buffer).Wait(),
+        lambda: world.Iallreduce(MPI.IN_PLACE, buffer).Wait(),
+        lambda: world.Ialltoall(MPI.IN_PLACE, buffer).Wait(),
+    ]
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    if comm.rank == 0:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 27), limits[1]))
+    found = [type(_fails(call)).__name__ for call in (together if comm.rank else alone + together)]
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    world.Barrier()
+    return found
+
+
+def test_too_little_memory_for_private_copies_is_an_error() -> None:
+    assert run("test_faults:short_of_memory", 2) == [["AllocationFailed"] * 6, ["Refused"] * 3]
 
 
 def test_ranks_on_several_nodes_are_told_what_python_has() -> None:
