@@ -73,6 +73,9 @@ class Datatype:
 
     def _of_blocks(self, name: str, blocks: Iterable[tuple[int, int]]) -> Datatype:
         """Of pairs: where a block begins, in bytes, and how many of these elements it has."""
+        blocks = list(blocks)
+        for _, length in blocks:
+            _counted(length)
         new = Datatype(self)._derived(name)
         places = [start + element * self.extent for start, length in blocks for element in range(length)]
         new.offsets = [at + offset for at in places for offset in self.offsets]
@@ -86,7 +89,7 @@ class Datatype:
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """`count` blocks of `blocklength` elements, each `stride` elements after the one before."""
-        return self._of_blocks("vector", [(i * stride * self.extent, blocklength) for i in range(count)])
+        return self._of_blocks("vector", [(i * stride * self.extent, blocklength) for i in range(_counted(count))])
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
         """Blocks of these lengths at these displacements, in elements."""
@@ -148,6 +151,13 @@ class Datatype:
         if self.is_predefined:
             return _named, (self.name,)
         return _rebuilt, (self.__dict__,)
+
+
+def _counted(number: int) -> int:
+    """A number of blocks, or of elements, checked."""
+    if number < 0:
+        raise ValueError(f"a datatype cannot have {number} blocks or elements: a count is at least 0")
+    return number
 
 
 _by_name: dict[str, Datatype] = {}

@@ -180,6 +180,15 @@ def derived(comm: Communicator) -> list[Any]:
     assert list(found[:3]) == [0, 0, 1]
     with pytest.raises(ValueError, match="do not fit"):
         world.Send([numpy.arange(10.0), 1, number.Create_vector(2, 1, -1)], comm.rank)
+    for derive, counts in (
+        (number.Create_contiguous, (-1,)),
+        (number.Create_vector, (-1, 1, 1)),
+        (number.Create_vector, (2, -1, 1)),
+        (number.Create_indexed, ([1, -1], [0, 0])),
+        (number.Create_indexed_block, (-1, [0])),
+    ):
+        with pytest.raises(ValueError, match="cannot have -1"):
+            derive(*counts)
     return results
 
 
