@@ -262,9 +262,7 @@ impl Requests {
         };
         self.under_way.pop_front();
         let (status, content) = match reply {
-            Reply::Data(data) if way == Way::Messages && (1..=len).contains(&data.len()) => {
-                (Status::Done, Content::Data(data))
-            }
+            Reply::Data(data) if (1..=len).contains(&data.len()) => (Status::Done, Content::Data(data)),
             Reply::Data(_) => return self.violated(state),
             Reply::Message(message) => match decode_reply(&message) {
                 Some((status, content)) => {
