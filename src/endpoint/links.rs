@@ -157,7 +157,6 @@ impl Links {
     /// Removes a connection that has ended, if all that it has sent is received.
     pub(crate) fn remove_if_done(&mut self, peer: Peer) {
         if self.get(peer).is_some_and(|link| link.is_done()) {
-            self.gone.retain(|gone| *gone != peer);
             self.remove(peer);
         }
     }
@@ -257,7 +256,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::endpoint::link::connected;
+    use crate::endpoint::link::{Arrived, Content, connected};
 
     fn add(links: &mut Links, stage: Stage) -> Peer {
         let peer = links.add(|peer| {
@@ -307,5 +306,30 @@ mod tests {
         assert!(begun.is_empty(), "no ends of {begun:?}");
         // What nobody asks for does not grow.
         assert_eq!(ended, CLOSED);
+    }
+
+    /// What is meant for a peer that is gone does not reach the next one in its place.
+    #[test]
+    fn a_peer_that_is_gone_names_no_other() {
+        let mut links = Links::default();
+        let first = add(&mut links, Stage::Open);
+        // What it has sent is kept, until it is disconnected.
+        let content = Content::Private(Box::default());
+        let message = Arrived { expected: true, tag: 0, bytes: 0, content };
+        links.get(first).expect("it is there").arrived.push_back(message);
+        end(&mut links, first);
+        assert_eq!(links.gone, [first]);
+        links.remove(first);
+        assert!(links.gone.is_empty());
+        let second = add(&mut links, Stage::Open);
+        assert_eq!((second.slot, second.generation), (first.slot, first.generation + 1));
+        assert!(links.get(first).is_none() && links.get(second).is_some());
+        let gone = |error| matches!(error, Err(EndpointError::PeerGone { ended: Ended::Left, .. }));
+        assert!(gone(links.find(first).map(drop)) && links.find(second).is_ok());
+        end(&mut links, second);
+        // Only of the last is it known why.
+        let error = links.find(first).map(drop);
+        assert!(matches!(error, Err(EndpointError::UnknownPeer { .. })), "{error:?}");
+        assert!(gone(links.find(second).map(drop)));
     }
 }
