@@ -306,3 +306,29 @@ impl Calls {
         self.asked.values().map(Asked::bytes).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_for_answers_that_do_not_come() {
+        let mut calls = Calls::default();
+        let mut kept = [(); 2].map(|()| Some(Box::new(()) as Kept));
+        let numbers = [calls.ask(false), calls.ask(false)];
+        assert!(calls.abandon(numbers[0], &mut kept[0]).is_none() && kept[0].is_none());
+        calls.end();
+        assert_eq!(calls.take_over().len(), 1);
+        assert!(calls.abandon(numbers[1], &mut kept[1]).is_none() && kept[1].is_some());
+        assert!(calls.asked.is_empty());
+    }
+
+    #[test]
+    fn not_much_memory_is_kept_to_be_used_again() {
+        let mut calls = Calls::default();
+        (0..100).for_each(|_| calls.keep_spare(vec![0; 100]));
+        assert_eq!(calls.spare.len(), SPARE);
+        calls.end();
+        assert!(calls.spare.is_empty());
+    }
+}

@@ -136,6 +136,7 @@ mod tests {
     use crate::endpoint::error::EndpointError;
     use crate::endpoint::handle::{Access, Handle};
     use crate::endpoint::peer::Peer;
+    use crate::protocol::message::channel::OFFERS;
     use crate::tuning::ENDPOINT_MAPPED;
 
     /// More gets than leases that can be given at a time, none of which is completed: all leases are given back.
@@ -204,6 +205,80 @@ mod tests {
             assert_eq!(link.lease as usize, number, "each was read under a lease");
             let open = (1..=link.lease).filter(|lease| !link.is_settled(*lease)).count();
             assert_eq!(open, number.min(ENDPOINT_MAPPED));
+        }
+        Ok(())
+    }
+
+    /// Leases have numbers, and the next may have the place of one that is read under since long ago.
+    #[test]
+    fn a_lease_that_is_remembered_is_in_no_others_way() -> Result<(), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("long-lease-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let to_owner = client.connect(owner.address().expect("it listens"))?;
+        let [first, other] =
+            [1, 2].map(|byte| owner.share(vec![vec![byte; 50_000].into()], Access::Read).handle());
+        let mut get = |client: &mut Endpoint, handle: &Handle| -> Result<(), EndpointError> {
+            let mut get = client.start_get(to_owner, handle, 0, vec![vec![0; 50_000]])?;
+            while client.test(&mut get)?.is_none() {
+                owner.poll()?;
+            }
+            Ok(())
+        };
+        get(&mut client, &first)?;
+        for _ in 1..OFFERS {
+            get(&mut client, &other)?;
+            client.state.links.find(to_owner)?.unmap_if(|mapped| mapped.key == other.key);
+        }
+        assert!(client.state.links.find(to_owner)?.mapped(first.key, 0).is_some());
+        // This one is sent, since no lease can be given; the next finds one.
+        get(&mut client, &other)?;
+        assert!(client.state.links.find(to_owner)?.mapped(other.key, 0).is_none());
+        get(&mut client, &other)?;
+        assert!(client.state.links.find(to_owner)?.mapped(other.key, 0).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn leases_end_with_the_connection() -> Result<(), EndpointError> {
+        for disconnects in [false, true] {
+            let mut owner = Endpoint::listen(&format!("lease-end-{}", std::process::id()))?;
+            let handle = owner.share(vec![vec![1; 50_000].into()], Access::Read).handle();
+            let mut client = Endpoint::client()?;
+            let to_owner = client.connect(owner.address().expect("it listens"))?;
+            let to_client = owner.wait(None)?.expect("a client connects").peer();
+            let mut get = client.start_get(to_owner, &handle, 0, vec![vec![0; 50_000]])?;
+            while client.test(&mut get)?.is_none() {
+                owner.poll()?;
+            }
+            let link = client.state.links.find(to_owner)?;
+            let lease = link.mapped(handle.key, 0).expect("it was read").lease;
+            assert!(link.read_under(lease, || false));
+            // The client has not been told yet.
+            let _owner = if disconnects {
+                owner.disconnect(to_client);
+                Some(owner)
+            } else {
+                drop(owner);
+                None
+            };
+            assert!(!link.read_under(lease, || false), "disconnects: {disconnects}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn little_is_remembered_of_how_far_memory_reaches() -> Result<(), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("reached-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let to_owner = client.connect(owner.address().expect("it listens"))?;
+        for number in 1..=100 {
+            let handle = owner.share(vec![vec![1; 50_000].into()], Access::ReadWrite).handle();
+            let mut put = client.start_put(to_owner, &handle, 0, vec![[2; 50_000]])?;
+            while client.test(&mut put)?.is_none() {
+                owner.poll()?;
+            }
+            let link = client.state.links.find(to_owner)?;
+            assert!(link.reaches(handle.key, 50_000) && link.reached.len() <= ENDPOINT_MAPPED, "{number}");
         }
         Ok(())
     }

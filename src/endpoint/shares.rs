@@ -261,3 +261,6 @@ impl Share {
         }
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

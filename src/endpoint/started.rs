@@ -476,4 +476,39 @@ mod tests {
         assert_eq!(client.arm()?, Armed::Sleep);
         Ok(())
     }
+
+    /// For one that was missing it.
+    #[test]
+    fn room_for_a_request_is_work() -> Result<(), EndpointError> {
+        for polls in [false, true] {
+            let (mut server, handle, mut client, peer) = pair("room")?;
+            server.wait(None)?;
+            while client.poll()?.is_none() {}
+            let start = |client: &mut Endpoint| {
+                while client.state.links.find(peer)?.finds_room(0) {
+                    assert!(client.try_send_unexpected(peer, 0, b"")?);
+                }
+                let mut get = client.start_get(peer, &handle, 0, vec![[0; 4]])?;
+                assert_eq!(client.test(&mut get)?, None);
+                Ok::<_, EndpointError>(get)
+            };
+            let mut get = start(&mut client)?;
+            for _ in 0..1000 {
+                server.poll()?;
+            }
+            if polls {
+                assert_eq!(client.poll()?, None);
+            }
+            assert_eq!(client.arm()?, Armed::Work, "polls: {polls}");
+            assert_eq!(client.test(&mut get)?, None);
+            drop(get);
+            // So is that none comes any more.
+            let mut last = start(&mut client)?;
+            drop(server);
+            await_end(&mut client)?;
+            assert_eq!(client.arm()?, Armed::Work);
+            assert!(client.test(&mut last).is_err());
+        }
+        Ok(())
+    }
 }

@@ -261,4 +261,24 @@ mod tests {
         assert_eq!(decode_reply(&[9; 8]), None);
         assert_eq!((len_of(&[(0, u64::MAX), (0, 1)]), len_of(&[(9, 5), (0, 1)])), (None, Some(6)));
     }
+
+    #[test]
+    fn requests_that_nobody_makes_are_none() {
+        let request = |what: u64, rest: &[u64]| {
+            let mut bytes = Vec::new();
+            put(&mut bytes, &[what, 7, 0]);
+            put(&mut bytes, rest);
+            Request::decode(&bytes)
+        };
+        assert!(request(2, &[DATA as u64]).is_some() && request(4, &[]).is_some());
+        // For more than a buffer has room for, with too little or too much behind it, and of no kind.
+        for rest in [&[DATA as u64 + 1][..], &[u64::MAX], &[], &[1, 1]] {
+            assert_eq!(request(2, rest), None, "{rest:?}");
+        }
+        for (what, rest) in
+            [(1, &[][..]), (1, &[1, 1]), (3, &[1]), (3, &[1, 1, 1]), (4, &[1]), (0, &[]), (5, &[])]
+        {
+            assert_eq!(request(what, rest), None, "{what}, {rest:?}");
+        }
+    }
 }
