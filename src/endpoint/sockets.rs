@@ -151,6 +151,7 @@ mod tests {
 
     use super::*;
     use crate::endpoint::api::Endpoint;
+    use crate::endpoint::dialling::dial;
     use crate::endpoint::error::system;
     use crate::endpoint::peer::Event;
     use crate::tuning::ENDPOINT_HELLO;
@@ -200,6 +201,49 @@ mod tests {
         assert!(matches!(error, Err(EndpointError::TooManyPeers { peers: 1 })), "{error:?}");
         are_late(&mut server);
         server.connect(address)?;
+        Ok(())
+    }
+
+    /// Their ends would be readable as long as they are kept.
+    #[test]
+    fn connections_that_end_before_anything_is_said_are_closed() -> Result<(), EndpointError> {
+        let (mut server, silent) = silent("gone", 3)?;
+        drop(silent);
+        for _ in 0..10_000 {
+            server.poll()?;
+        }
+        assert!(server.state.greetings.is_empty());
+        Ok(())
+    }
+
+    /// More than are looked at in one go.
+    #[test]
+    fn descriptors_that_are_left_are_told_of() -> Result<(), EndpointError> {
+        let (mut server, silent) = silent("many", 70)?;
+        for connection in &silent {
+            socket::send(connection.as_raw_fd(), b"nonsense").map_err(system("test", "to send"))?;
+        }
+        assert!(server.state.look(Some(Duration::ZERO))?);
+        assert!(!server.state.look(Some(Duration::ZERO))?);
+        assert!(server.state.greetings.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn who_was_refused_before_the_hello_is_told_why() -> Result<(), EndpointError> {
+        let name = format!("refused-before-{}", std::process::id());
+        let mut server = Endpoint::builder().max_peers(1).listen(&name)?;
+        let address = server.address().expect("it listens").clone();
+        let (mut first, mut second) = (Endpoint::client()?, Endpoint::client()?);
+        first.connect(&address)?;
+        server.wait(None)?;
+        let dialled = dial(&address, None)?;
+        for _ in 0..1000 {
+            server.poll()?;
+        }
+        second.state.introduce(dialled)?;
+        let event = second.wait(Some(Duration::from_secs(10)))?;
+        assert!(matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Full), .. })), "{event:?}");
         Ok(())
     }
 }

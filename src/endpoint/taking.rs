@@ -212,3 +212,134 @@ impl Link {
         Ok((tag, bytes))
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::endpoint::api::Endpoint;
+    use crate::endpoint::handle::Access;
+    use crate::endpoint::peer::{Armed, Peer};
+
+    /// A server, its client, and the peers that each is to the other.
+    fn pair(name: &str) -> Result<(Endpoint, Peer, Endpoint, Peer), EndpointError> {
+        let mut server = Endpoint::listen(&format!("taking-{name}-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let to_server = client.connect(server.address().expect("it listens"))?;
+        let to_client = server.wait(None)?.expect("a client connects").peer();
+        Ok((server, to_client, client, to_server))
+    }
+
+    /// Has a server take in more messages than it does of a peer that is there.
+    fn sends_too_many(server: &mut Endpoint, client: &mut Endpoint, to: Peer) -> Result<usize, EndpointError> {
+        let mut sent = 0;
+        for _ in 0..4 {
+            while client.try_send_unexpected(to, 0, b"message")? {
+                sent += 1;
+            }
+            for _ in 0..1000 {
+                server.poll()?;
+            }
+        }
+        Ok(sent)
+    }
+
+    #[test]
+    fn all_that_a_peer_has_sent_is_received_when_it_is_gone() -> Result<(), EndpointError> {
+        let (mut server, to_client, mut client, to_server) = pair("rest")?;
+        let sent = sends_too_many(&mut server, &mut client, to_server)?;
+        assert!(sent > ENDPOINT_UNRECEIVED && server.state.full.contains(&to_client));
+        drop(client);
+        while server.state.links.find_open(to_client).is_ok() {
+            server.poll()?;
+        }
+        // Nothing is polled for, and no descriptor is kept, of a peer that is gone.
+        let state = &mut server.state;
+        assert!(state.awake.is_empty() && state.full.is_empty());
+        assert_eq!(state.links.find(to_client)?.descriptors().count(), 0);
+        for number in 0..sent {
+            assert!(server.try_recv_unexpected(&mut [0; 7])?.is_some(), "message {number} of {sent}");
+        }
+        assert!(server.state.links.get(to_client).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_peer_that_was_disconnected() -> Result<(), EndpointError> {
+        let (mut server, to_client, mut client, to_server) = pair("disconnected")?;
+        sends_too_many(&mut server, &mut client, to_server)?;
+        server.disconnect(to_client);
+        let state = &server.state;
+        assert!(state.awake.is_empty() && state.full.is_empty() && state.unexpected.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn messages_of_no_length_are_no_more_than_others() -> Result<(), EndpointError> {
+        let (mut server, to_client, mut client, to_server) = pair("short")?;
+        let error = (0..ENDPOINT_UNRECEIVED_MOST).find_map(|_| {
+            while client.try_send_unexpected(to_server, 0, b"").is_ok_and(|sent| sent) {}
+            server.try_recv_expected(to_client, 1, &mut []).err()
+        });
+        assert!(matches!(error, Some(EndpointError::TooManyUnreceived { .. })), "{error:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn memory_of_messages_that_were_received_is_granted_again() -> Result<(), EndpointError> {
+        let (mut server, to_client, mut client, to_server) = pair("granted")?;
+        for _ in 0..3 {
+            assert!(client.try_send_unexpected(to_server, 0, &[1; LONGEST])?);
+            while server.state.unexpected.is_empty() {
+                server.poll()?;
+            }
+            let link = server.state.links.find(to_client)?;
+            link.make_message_private(0);
+            assert_eq!(link.private, LONGEST);
+            server.recv_unexpected(&mut [0; LONGEST])?;
+            assert_eq!(server.state.links.find(to_client)?.private, 0);
+        }
+        Ok(())
+    }
+
+    /// After some that were received, of a peer that does not ring again.
+    #[test]
+    fn messages_that_were_left_in_the_channel_follow() -> Result<(), EndpointError> {
+        let (mut server, _, mut client, to_server) = pair("follow")?;
+        let sent = sends_too_many(&mut server, &mut client, to_server)?;
+        while server.poll()?.is_some() {}
+        assert_eq!(server.arm()?, Armed::Sleep);
+        for number in 0..sent {
+            assert!(server.try_recv_unexpected(&mut [0; 7])?.is_some(), "message {number} of {sent}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn answers_that_nobody_takes_are_in_no_messages_way() -> Result<(), EndpointError> {
+        let (mut server, to_client, mut client, to_server) = pair("answers")?;
+        let handle = server.share(vec![[1; LONGEST].into()], Access::Read).handle();
+        let get = |_| client.start_get(to_server, &handle, 0, vec![[0; LONGEST]]);
+        let gets = (0..Mask::BITS).map(get).collect::<Result<Vec<_>, _>>()?;
+        let poll = |client: &mut Endpoint, server: &mut Endpoint| {
+            (0..1000).try_for_each(|_| client.poll().and(server.poll()).map(drop))
+        };
+        poll(&mut client, &mut server)?;
+        // Half of the buffers are left for messages, of which one is behind as many as there is room for.
+        let mut sent = 0;
+        while server.try_send_unexpected(to_client, 0, &[2; LONGEST])? {
+            sent += 1;
+            poll(&mut client, &mut server)?;
+        }
+        assert_eq!(sent, Mask::BITS / 2);
+        assert_eq!(client.try_recv_expected(to_server, 1, &mut [])?, None);
+        assert!(server.try_send_expected(
+            to_client,
+            1,
+            b"behind, and longer than a cell is: so it takes a buffer"
+        )?);
+        poll(&mut client, &mut server)?;
+        assert!(client.try_recv_expected(to_server, 1, &mut [0; 100])?.is_some());
+        drop(gets);
+        Ok(())
+    }
+}

@@ -403,12 +403,15 @@ fn no_descriptors() -> Result<Completion> {
     server.says("listens")?;
     let address = Address::local(&name)?;
     let mut client = Endpoint::client()?;
-    client.connect(&address)?;
-    let event = client.wait(Some(Duration::from_secs(20)))?;
-    ensure!(
-        matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Resources), .. })),
-        "{event:?}"
-    );
+    // One after the other.
+    for number in 0..2 {
+        client.connect(&address)?;
+        let event = client.wait(Some(Duration::from_secs(20)))?;
+        ensure!(
+            matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Resources), .. })),
+            "client {number}: {event:?}"
+        );
+    }
     server.says("slept")?;
     let peer = client.connect(&address)?;
     client.send_unexpected(peer, 1, b"now")?;

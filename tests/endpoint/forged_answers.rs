@@ -217,6 +217,15 @@ pub(super) const GETS: &[Row] = &[
     ("bytes behind a status", SHORT, |own, asked| own.reply(asked.number, &[0; 8 + SHORT]), is_violated),
     ("no bytes", SHORT, |own, asked| own.sends(asked.number, &[]), is_violated),
     (
+        "the truth, half of it at a time",
+        SHORT,
+        |own, asked| {
+            let data = own.wanted(asked);
+            own.sends(asked.number, &data[..data.len().div_ceil(2)])
+        },
+        Result::is_ok,
+    ),
+    (
         "more bytes than were asked for",
         SHORT,
         |own, asked| own.sends(asked.number, &[0; SHORT + 1]),

@@ -71,6 +71,9 @@ impl Victim {
             let start = Instant::now();
             let outcome = transfer(own, peer);
             let took = start.elapsed();
+            // Who answers what cannot be has no connection any more.
+            let is_gone = matches!(outcome, Err(EndpointError::PeerGone { .. }));
+            ensure!(!is_gone || own.try_send_unexpected(peer, 0, b"").is_err(), "{outcome:?}, and it goes on");
             own.disconnect(peer);
             forger.join().expect("no panic")?;
             ensure!(took < 2 * LIMIT, "it took {took:?}");

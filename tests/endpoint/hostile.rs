@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Address, Ended, Endpoint, EndpointError, Event};
+use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
 use libtest_mimic::Completion;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,6 +31,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_54_a_client_that_overwrites_what_it_has_sent_when_it_is_gone", overwriting_when_gone),
     ("packets_that_nobody_sends_end_the_connection", bad_packets),
     ("a_listener_that_says_nonsense", hostile_listener),
+    ("a_listener_that_refuses_before_it_has_read", refused_unread),
 ];
 
 pub(super) const ROLES: &[Role] = &[("scribbles", scribbles)];
@@ -254,8 +255,8 @@ fn write_cell_at(file: &File, cell: u64, word: u64, mask: u64, tag: u64) -> Resu
 fn messages_ahead_of_a_bad_cell() -> Result<Completion> {
     const TAG: u64 = 7;
     let (mut server, _connection, file) = victim()?;
-    // The first one last: until it is there nothing is looked at.
-    for (index, kind, len) in [(3, 0, 1), (2, 1, 5), (1, 4, 3), (0, 1, 40)] {
+    // The first one last: until it is there nothing is looked at. What follows is not believed, whatever it is.
+    for (index, kind, len) in [(4, 1, 2), (3, 5, 1), (2, 1, 5), (1, 4, 3), (0, 1, 40)] {
         write_cell_at(&file, CELLS + 64 * index, word(kind, len), 0, TAG)?;
     }
     let violated = |event: &_| matches!(event, Some(Event::Closed { ended: Ended::Violated, .. }));
@@ -356,7 +357,7 @@ const IN_LINE: u64 = 1 << 49;
 const LINE: u64 = CELLS + 8448;
 
 fn bad_packets() -> Result<Completion> {
-    for packet in [&[9][..], &[1, 0], &[2, 1], &[0, 0], &[0; 8], &[0; 9], &[0; 5000]] {
+    for packet in [&[9][..], &[1, 0], &[2, 1], &[3, 0], &[0, 0], &[0; 8], &[0; 9], &[0; 5000]] {
         let (mut server, connection, _file) = victim()?;
         send(connection.as_raw_fd(), packet, MsgFlags::MSG_NOSIGNAL)?;
         let event = server.wait(Some(Duration::from_secs(10)))?;
@@ -466,5 +467,24 @@ fn hostile_listener() -> Result<Completion> {
         ensure!(matches!(error, Err(EndpointError::PeerGone { ended: Ended::Violated, .. })), "{error:?}");
         nix::unistd::close(accepted)?;
     }
+    Ok(Completion::Completed)
+}
+
+/// The system says of a connection first that not all was read, and then what was said over it.
+fn refused_unread() -> Result<Completion> {
+    use nix::sys::socket::{Backlog, accept, bind, listen};
+    let name = unique();
+    let address = UnixAddr::new_abstract(format!("intranode-{}-{name}", geteuid()).as_bytes())?;
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(listener.as_raw_fd(), &address)?;
+    listen(&listener, Backlog::new(5)?)?;
+    let mut client = Endpoint::client()?;
+    let peer = client.connect(&Address::local(&name)?)?;
+    let accepted = accept(listener.as_raw_fd())?;
+    send(accepted, &[REFUSED, VERSION], MsgFlags::MSG_NOSIGNAL)?;
+    nix::unistd::close(accepted)?;
+    let error = client.recv_expected(peer, 1, &mut []);
+    let is_told = matches!(error, Err(EndpointError::PeerGone { ended: Ended::Refused(Refusal::Version), .. }));
+    ensure!(is_told, "{error:?}");
     Ok(Completion::Completed)
 }
