@@ -88,9 +88,12 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
+    use crate::sys::testing::is_closed_by_exec;
+
     #[test]
     fn what_is_readable_or_closed_is_found_until_it_is_removed() {
         let epoll = Epoll::new().unwrap();
+        assert!(is_closed_by_exec(&epoll));
         let (own, mut other) = UnixStream::pair().unwrap();
         epoll.add(own.as_fd(), 7).unwrap();
         assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);

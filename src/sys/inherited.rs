@@ -91,3 +91,24 @@ pub(crate) fn close_in_child() {
         next = entry.next.get().copied();
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::sys::testing::in_forked_child;
+
+    #[test]
+    fn a_child_closes_what_was_noted_and_no_other_file_of_that_number() {
+        let file = File::open("/dev/null").unwrap();
+        let found = file.metadata().unwrap();
+        for (inode, is_it) in [(found.ino(), true), (found.ino() + 1, false)] {
+            let entry = note(&file, found.dev(), inode);
+            assert!(in_forked_child(|| {
+                close_in_child();
+                file.metadata().is_err() == is_it && !entry.is_open()
+            }));
+            assert!(entry.is_open() && file.metadata().is_ok());
+            entry.release();
+        }
+    }
+}

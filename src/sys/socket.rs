@@ -334,6 +334,7 @@ pub(crate) const RING: u8 = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::testing::{in_forked_child, is_closed_by_exec};
 
     fn unique(name: &str) -> Vec<u8> {
         format!("intranode-test-{}-{name}", std::process::id()).into_bytes()
@@ -357,6 +358,10 @@ mod tests {
         let mut buffer = [0; 16];
         let packet = receive_with(server.as_fd(), &mut buffer).unwrap();
         assert_eq!((packet.len, packet.descriptors.len(), packet.truncated), (5, 1, false));
+        // A program that is executed by this one has none of them.
+        for descriptor in [&listener, &client, &server, &packet.descriptors[0]] {
+            assert!(is_closed_by_exec(descriptor));
+        }
         assert_eq!(receive(server.as_fd(), &mut buffer).unwrap(), 5);
         assert_eq!(&buffer[..5], b"again");
         assert_eq!(receive(server.as_fd(), &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -452,5 +457,14 @@ mod tests {
         }
         drop(listener);
         ring(client.as_raw_fd());
+    }
+
+    #[test]
+    fn sockets_leave_the_numbers_of_the_standard_streams_free() {
+        let name = unique("standard");
+        assert!(in_forked_child(|| {
+            (0..=2).for_each(|number| _ = nix::unistd::close(number));
+            listen(&name).is_ok_and(|socket| socket.as_raw_fd() > 2)
+        }));
     }
 }

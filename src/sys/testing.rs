@@ -2,11 +2,14 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 /// The time limit for an answer of a helper process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -25,6 +28,11 @@ pub(crate) fn no_spawning() -> RwLockReadGuard<'static, ()> {
 /// Held by a test while it starts a process.
 pub(crate) fn spawning() -> RwLockWriteGuard<'static, ()> {
     SPAWNING.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a program that this process executes does not have the descriptor.
+pub(crate) fn is_closed_by_exec(descriptor: impl AsFd) -> bool {
+    fcntl(descriptor, FcntlArg::F_GETFD).is_ok_and(|flags| flags & FdFlag::FD_CLOEXEC.bits() != 0)
 }
 
 /// Runs `check` in a forked child and returns its result. `check` must not allocate, lock or panic: the other threads of

@@ -108,12 +108,14 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
+    use crate::sys::testing::{in_forked_child, is_closed_by_exec};
+
     #[test]
     fn a_sealed_file_can_be_opened_and_not_resized() {
         let file = make(8192).unwrap();
         let again = open(std::process::id(), file.as_raw_fd()).unwrap();
         assert_eq!(again.metadata().unwrap().ino(), file.metadata().unwrap().ino());
-        assert!(is_sealed(&again));
+        assert!(is_sealed(&again) && is_closed_by_exec(&file));
         for len in [0, 4096, 8193] {
             assert_eq!(again.set_len(len).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         }
@@ -125,5 +127,13 @@ mod tests {
         assert!(!is_sealed(&create(c"intranode").unwrap()));
         let file = File::open("/dev/null").unwrap();
         assert!(!is_sealed(&file));
+    }
+
+    #[test]
+    fn files_leave_the_numbers_of_the_standard_streams_free() {
+        assert!(in_forked_child(|| {
+            (0..=2).for_each(|number| _ = nix::unistd::close(number));
+            make(8192).is_ok_and(|file| file.as_raw_fd() > 2)
+        }));
     }
 }
