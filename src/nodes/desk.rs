@@ -148,3 +148,19 @@ pub(super) fn pause() -> impl Future<Output = ()> {
     let mut polled = false;
     poll_fn(move |_| if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaders_that_bring_another_length_have_failed() {
+        for (brought, is_right) in [(8, true), (7, false), (9, false)] {
+            let desk = Desk::default();
+            desk.ask(Exchange::Recv { data: vec![0; 8], from: 1 });
+            assert!(desk.serve(&mut (), |(), _| Ok(()), |()| Ok(Some(vec![0; brought]))));
+            let answer = desk.answer().expect("it is complete");
+            assert_eq!(answer.is_ok(), is_right, "{brought} bytes of 8: {answer:?}");
+        }
+    }
+}

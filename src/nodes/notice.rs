@@ -296,9 +296,12 @@ mod tests {
 
     #[test]
     fn a_reason_is_cut_between_characters() {
-        let reason = "é".repeat(REASON);
-        let error = Error::LeadersFailed { operation: Operation::Barrier, reason: reason.into() };
-        assert_eq!(Notice::of_error(&error, 0).reason(), "é".repeat(REASON / 2));
+        // The most that there is room for ends with a character, or within one.
+        for (first, count) in [("", REASON / 2), ("x", REASON / 2 - 1)] {
+            let reason = format!("{first}{}", "é".repeat(REASON));
+            let error = Error::LeadersFailed { operation: Operation::Barrier, reason: reason.into() };
+            assert_eq!(Notice::of_error(&error, 0).reason(), format!("{first}{}", "é".repeat(count)));
+        }
     }
 
     #[test]
@@ -313,5 +316,9 @@ mod tests {
             words[0] = kind.code();
             let _ = Notice::of_words(&words).error(Operation::Barrier, &map);
         }
+        // Nor is a node that there is none of.
+        let notice = Notice::of_leaders(LeadersError::Died { node: 1, pid: 7 }, &map, None, 0);
+        let error = notice.error(Operation::Barrier, &map);
+        assert!(matches!(error, Some(Error::RankDied { rank: 0, pid: 7, .. })), "{error:?}");
     }
 }

@@ -248,6 +248,9 @@ fn a_job_that_a_rank_has_started_counts_and_not_the_rank_s_own() {
     ] {
         let inner = recorded.with(other).set_by(&[far, (known_by, 1)]);
         assert_eq!((inner.choice().launcher, inner.place()), (launcher, (1, 3)));
+        // One that is not known to have been set by any is the farthest.
+        let inner = inner.set_by(&[(known_by, 5)]);
+        assert_eq!((inner.choice().launcher, inner.place()), (launcher, (1, 3)));
         let outer = inner.set_by(&[("OMPI_COMM_WORLD_LOCAL_RANK", 1), (known_by, 3)]);
         assert_eq!((outer.choice().launcher, outer.place()), (Launcher::OpenMpi, (0, 1)));
     }
@@ -301,6 +304,7 @@ fn a_wrong_variable_is_named_with_what_is_allowed() {
         (open_mpi_5(0).without("PMIX_NAMESPACE"), "PMIX_NAMESPACE", "Open MPI has set"),
         (open_mpi_5(0).with("OMPI_COMM_WORLD_RANK=3"), "INTRANODE_LAUNCHER", "rank 3 of 3"),
         (open_mpi_5(0).with("OMPI_COMM_WORLD_SIZE=2"), "INTRANODE_LAUNCHER", "0 of 3"),
+        (open_mpi_5(0).with("OMPI_COMM_WORLD_LOCAL_RANK=3"), "INTRANODE_LAUNCHER", "3 of 3"),
         (Recorded { peer: None, ..mpich(0) }, "PMI_FD", "may have closed it"),
         (mpich(0).without("PMI_FD"), "PMI_FD", "is not set"),
         (Recorded { agent: None, ..torchrun(0) }, "TORCHELASTIC_RUN_ID", "INTRANODE_NAME"),
