@@ -111,6 +111,11 @@ mod tests {
         for access in [Access::Read, Access::ReadWrite] {
             let handle = Handle { key: u64::MAX, len: 7, access };
             assert_eq!(Handle::from_bytes(&handle.to_bytes()).unwrap(), handle);
+            for at in 17..Handle::BYTES {
+                let mut bad = handle.to_bytes();
+                bad[at] = 1;
+                assert!(Handle::from_bytes(&bad).is_err(), "byte {at}");
+            }
         }
         for bad in [&[][..], &[1; 24], &[0; 24], &[1; 23], &[1; 25]] {
             assert!(Handle::from_bytes(bad).is_err());

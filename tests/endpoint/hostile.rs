@@ -320,6 +320,15 @@ fn bad_cells() -> Result<Completion> {
         );
         ensure!(answer(&connection)?.is_empty());
     }
+    // Also where they would be received straight from the channel.
+    for (len, mask) in [(4097, 1), (100, 3)] {
+        let (mut server, _connection, file) = victim()?;
+        write_cell(&file, word(1, len), mask)?;
+        let received = server.try_recv_unexpected(&mut [0; 8192])?;
+        ensure!(received.is_none(), "{len} bytes, {mask:#x}: {received:?}");
+        let event = server.wait(Some(Duration::from_secs(10)))?;
+        ensure!(matches!(event, Some(Event::Closed { ended: Ended::Violated, .. })), "{event:?}");
+    }
     // Writes that begin in the last bytes of their buffer, and end with it or behind it.
     for (len, ends_in_it) in [(128, true), (129, false)] {
         let (mut server, _connection, file) = victim()?;
