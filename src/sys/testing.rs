@@ -2,14 +2,11 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
-
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 /// The time limit for an answer of a helper process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -31,7 +28,10 @@ pub(crate) fn spawning() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// Whether a program that this process executes does not have the descriptor.
-pub(crate) fn is_closed_by_exec(descriptor: impl AsFd) -> bool {
+#[cfg(target_os = "linux")]
+pub(crate) fn is_closed_by_exec(descriptor: impl std::os::fd::AsFd) -> bool {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
     fcntl(descriptor, FcntlArg::F_GETFD).is_ok_and(|flags| flags & FdFlag::FD_CLOEXEC.bits() != 0)
 }
 
