@@ -10,6 +10,7 @@ use crate::symmetric::collectives::{bring_blocks, ensure_gathered, mix_reduction
 pub(crate) fn rows() -> Vec<Scenario> {
     let rows = [
         row!(collectives_of_blocks_of_regions),
+        row!(scatterv_of_regions_with_gaps),
         row!(collectives_of_published_regions),
         row!(reductions_mix_regions_and_private_buffers),
         row!(regions_that_some_ranks_have_dropped),
@@ -57,6 +58,31 @@ fn collectives_of_blocks_of_regions(comm: Communicator) -> Outcome {
         bring_blocks(&comm, region.as_mut_slice(), len, turn).context("all from a region")?;
         let send = if rank % 2 == turn % 2 { region.as_mut_slice() } else { &mut private[..] };
         bring_blocks(&comm, send, len, turn).context("some from a region")?;
+    }
+    still_works(&comm)
+}
+
+/// Only the root knows where the blocks lie that the others read in place.
+fn scatterv_of_regions_with_gaps(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let counts: Vec<usize> = (0..size).map(|rank| (512 << 10) / size + 1 + rank).collect();
+    // In descending order.
+    let (mut displs, mut end) = (vec![0; size], 0);
+    for rank in (0..size).rev() {
+        displs[rank] = end + 7;
+        end = displs[rank] + counts[rank];
+    }
+    let mut region = comm.region::<u64>(end * size)?;
+    region.distribute()?;
+    for (turn, root) in [0, 0, size - 1].into_iter().enumerate() {
+        let (own, is_root) = (region.as_mut_slice(), rank == root);
+        fill(own, rank + turn);
+        let mut recv = vec![0; counts[rank]];
+        let given = if is_root { &displs[..] } else { &[] };
+        comm.scatterv(is_root.then_some(&*own), &counts, given, &mut recv, root)?;
+        own.fill(u64::MAX);
+        let is_right = |(index, found): (usize, &u64)| *found == value(root + turn, displs[rank] + index);
+        ensure!(recv.iter().enumerate().all(is_right), "scatterv from {root}");
     }
     still_works(&comm)
 }
