@@ -139,6 +139,19 @@ mod tests {
     use crate::protocol::message::channel::OFFERS;
     use crate::tuning::ENDPOINT_MAPPED;
 
+    /// Reads all of this memory, while its owner polls.
+    fn get(
+        owner: &mut Endpoint,
+        (client, from): (&mut Endpoint, Peer),
+        handle: &Handle,
+    ) -> Result<(), EndpointError> {
+        let mut get = client.start_get(from, handle, 0, vec![vec![0; handle.len() as usize]])?;
+        while client.test(&mut get)?.is_none() {
+            owner.poll()?;
+        }
+        Ok(())
+    }
+
     /// More gets than leases that can be given at a time, none of which is completed: all leases are given back.
     fn gives_all_back(
         name: &str,
@@ -196,10 +209,7 @@ mod tests {
         for number in 1..=200 {
             memories.push(owner.share(vec![vec![1; LEN].into()], Access::Read));
             let handle = memories[number - 1].handle();
-            let mut get = client.start_get(to_owner, &handle, 0, vec![vec![0; LEN]])?;
-            while client.test(&mut get)?.is_none() {
-                owner.poll()?;
-            }
+            get(&mut owner, (&mut client, to_owner), &handle)?;
             assert_eq!(client.state.links.find(to_owner)?.mapped.len(), number.min(ENDPOINT_MAPPED));
             let link = owner.state.links.find(to_client)?;
             assert_eq!(link.lease as usize, number, "each was read under a lease");
@@ -217,13 +227,7 @@ mod tests {
         let to_owner = client.connect(owner.address().expect("it listens"))?;
         let [first, other] =
             [1, 2].map(|byte| owner.share(vec![vec![byte; 50_000].into()], Access::Read).handle());
-        let mut get = |client: &mut Endpoint, handle: &Handle| -> Result<(), EndpointError> {
-            let mut get = client.start_get(to_owner, handle, 0, vec![vec![0; 50_000]])?;
-            while client.test(&mut get)?.is_none() {
-                owner.poll()?;
-            }
-            Ok(())
-        };
+        let mut get = |client: &mut Endpoint, handle| get(&mut owner, (client, to_owner), handle);
         get(&mut client, &first)?;
         for _ in 1..OFFERS {
             get(&mut client, &other)?;
@@ -246,10 +250,7 @@ mod tests {
             let mut client = Endpoint::client()?;
             let to_owner = client.connect(owner.address().expect("it listens"))?;
             let to_client = owner.wait(None)?.expect("a client connects").peer();
-            let mut get = client.start_get(to_owner, &handle, 0, vec![vec![0; 50_000]])?;
-            while client.test(&mut get)?.is_none() {
-                owner.poll()?;
-            }
+            get(&mut owner, (&mut client, to_owner), &handle)?;
             let link = client.state.links.find(to_owner)?;
             let lease = link.mapped(handle.key, 0).expect("it was read").lease;
             assert!(link.read_under(lease, || false));

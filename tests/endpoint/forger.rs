@@ -76,10 +76,15 @@ pub(super) struct Forger {
 }
 
 impl Listener {
+    /// The next connection, over which nothing was said or heard.
+    pub(super) fn connection(&self) -> Result<OwnedFd> {
+        // SAFETY: a descriptor that was just opened, and that has no other owner.
+        Ok(unsafe { OwnedFd::from_raw_fd(accept(self.0.as_raw_fd())?) })
+    }
+
     /// Accepts the next connection, as an endpoint does.
     pub(super) fn accept(&self, data: Vec<u8>) -> Result<Forger> {
-        // SAFETY: a descriptor that was just opened, and that has no other owner.
-        let connection = unsafe { OwnedFd::from_raw_fd(accept(self.0.as_raw_fd())?) };
+        let connection = self.connection()?;
         let mut bytes = [0; 64];
         let (mut space, mut slices) = (cmsg_space!([RawFd; 1]), [IoSliceMut::new(&mut bytes)]);
         let hello =
@@ -88,7 +93,7 @@ impl Listener {
             ControlMessageOwned::ScmRights(files) => files.first().copied(),
             _ => None,
         });
-        // SAFETY: as above.
+        // SAFETY: as for the connection.
         let memory = unsafe { File::from_raw_fd(memory.context("no memory with the hello")?) };
         // Its client may have waited for too long already, and be gone.
         let _ = send(connection.as_raw_fd(), &[1, 0], MsgFlags::MSG_NOSIGNAL);

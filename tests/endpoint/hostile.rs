@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
+use intranode::{Address, Ended, Endpoint, EndpointError, Event, Peer, Refusal};
 use libtest_mimic::Completion;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,7 +18,7 @@ use nix::sys::socket::{
 use nix::unistd::{ftruncate, geteuid};
 
 use super::child::{self, Child};
-use super::forger::BEGIN;
+use super::forger::{BEGIN, listens};
 use super::messages::{calls, start_echo};
 use super::{Role, Test, repeats, unique};
 
@@ -459,39 +459,30 @@ fn scribbling() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
+/// A client that has connected to a listener which is no endpoint, its peer, and the connection on the other side.
+fn connected_client() -> Result<(Endpoint, Peer, OwnedFd)> {
+    let (name, mut client) = (unique(), Endpoint::client()?);
+    let listener = listens(&name)?;
+    let peer = client.connect(&Address::local(&name)?)?;
+    Ok((client, peer, listener.connection()?))
+}
+
 fn hostile_listener() -> Result<Completion> {
-    use nix::sys::socket::{Backlog, accept, bind, listen};
     let packets: [&[u8]; 5] = [&[9], &[2, 0], &[2, 77], &[0; 64], &[1, 1]];
     for packet in packets {
-        let name = unique();
-        let address = UnixAddr::new_abstract(format!("intranode-{}-{name}", geteuid()).as_bytes())?;
-        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-        bind(listener.as_raw_fd(), &address)?;
-        listen(&listener, Backlog::new(5)?)?;
-        let mut client = Endpoint::client()?;
-        let peer = client.connect(&Address::local(&name)?)?;
-        let accepted = accept(listener.as_raw_fd())?;
-        send(accepted, packet, MsgFlags::MSG_NOSIGNAL)?;
+        let (mut client, peer, accepted) = connected_client()?;
+        send(accepted.as_raw_fd(), packet, MsgFlags::MSG_NOSIGNAL)?;
         let error = client.recv_expected(peer, 1, &mut []);
         ensure!(matches!(error, Err(EndpointError::PeerGone { ended: Ended::Violated, .. })), "{error:?}");
-        nix::unistd::close(accepted)?;
     }
     Ok(Completion::Completed)
 }
 
 /// The system says of a connection first that not all was read, and then what was said over it.
 fn refused_unread() -> Result<Completion> {
-    use nix::sys::socket::{Backlog, accept, bind, listen};
-    let name = unique();
-    let address = UnixAddr::new_abstract(format!("intranode-{}-{name}", geteuid()).as_bytes())?;
-    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(listener.as_raw_fd(), &address)?;
-    listen(&listener, Backlog::new(5)?)?;
-    let mut client = Endpoint::client()?;
-    let peer = client.connect(&Address::local(&name)?)?;
-    let accepted = accept(listener.as_raw_fd())?;
-    send(accepted, &[REFUSED, VERSION], MsgFlags::MSG_NOSIGNAL)?;
-    nix::unistd::close(accepted)?;
+    let (mut client, peer, accepted) = connected_client()?;
+    send(accepted.as_raw_fd(), &[REFUSED, VERSION], MsgFlags::MSG_NOSIGNAL)?;
+    drop(accepted);
     let error = client.recv_expected(peer, 1, &mut []);
     let is_told = matches!(error, Err(EndpointError::PeerGone { ended: Ended::Refused(Refusal::Version), .. }));
     ensure!(is_told, "{error:?}");
