@@ -86,16 +86,27 @@ pub(crate) const LEAST_GROUP_RANKS: usize = 8;
 
 // ---- Single copy (protocol/single_copy.rs, rank/cma_peers.rs)
 
-/// Blocks of an allgatherv from this size on are read where they lie: for shorter ones `process_vm_readv` costs more than the second
-/// copy. Measured on Intel.
-pub const SINGLE_COPY_FROM_BYTES: usize = 384 << 10;
+/// From how many bytes on a block is read where it lies: for shorter ones `process_vm_readv` costs more than the second copy.
+#[derive(Clone, Copy)]
+pub(crate) struct SingleCopyFrom {
+    /// With a processor for each rank.
+    pub(crate) usual: usize,
+    /// With more ranks than processors. Measured: docs/adr/0074-single-copy-if-oversubscribed.md.
+    pub(crate) oversubscribed: usize,
+}
+
+/// For the blocks of an allgatherv. Measured on Intel.
+pub(crate) const SINGLE_COPY_FROM: SingleCopyFrom =
+    SingleCopyFrom { usual: 384 << 10, oversubscribed: 384 << 10 };
 
 /// The same for a block of an alltoall, and on average for those that a rank sends in an alltoallv. Measured likewise, as the next:
 /// docs/adr/0053-alltoall-and-scatter-by-single-copy.md, docs/adr/0060-blocks-in-rank-order.md.
-pub const ALLTOALL_SINGLE_COPY_FROM_BYTES: usize = 64 << 10;
+pub(crate) const ALLTOALL_SINGLE_COPY_FROM: SingleCopyFrom =
+    SingleCopyFrom { usual: 64 << 10, oversubscribed: 128 << 10 };
 
 /// The same for a block of a scatter, in which others read while the root has nothing to do but copy its own block.
-pub const SCATTER_SINGLE_COPY_FROM_BYTES: usize = 768 << 10;
+pub(crate) const SCATTER_SINGLE_COPY_FROM: SingleCopyFrom =
+    SingleCopyFrom { usual: 768 << 10, oversubscribed: 256 << 10 };
 
 /// The lengths of the block of a broadcast that is fetched if it does not change: others read it in their own caches, until it is too long
 /// for these. Measured on Intel, as the next two: docs/adr/0057-each-rank-decides-for-its-block.md.

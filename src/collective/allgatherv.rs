@@ -19,7 +19,7 @@ use crate::rank::cma_peers;
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::tuning::{
-    ALLGATHERV_IN_PLACE_FROM, ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES, OWN_PIECE_BYTES, SINGLE_COPY_FROM_BYTES,
+    ALLGATHERV_IN_PLACE_FROM, ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES, OWN_PIECE_BYTES, SINGLE_COPY_FROM,
 };
 
 impl Communicator {
@@ -172,7 +172,9 @@ impl<'a> AllgathervBuffers<'a> {
         let own = self.send.unwrap_or_else(|| &self.recv[self.table.range(self.rank)]);
         let place = rank_state.lend_from(own, ALLGATHERV_IN_PLACE_FROM);
         let lengths = (0..rank_state.size()).map(|rank| self.table.range(rank).len());
-        let address = if rank_state.fetches(SINGLE_COPY_FROM_BYTES, lengths.clone()) {
+        let address = if !rank_state.fetches_for_all() {
+            None
+        } else if rank_state.fetches(SINGLE_COPY_FROM, lengths.clone()) {
             cma_peers::address(own)
         } else if place.is_none() {
             let len = (own.len(), &ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES);

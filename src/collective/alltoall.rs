@@ -19,7 +19,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
-use crate::tuning::{ALLTOALL_IN_PLACE_FROM, ALLTOALL_SINGLE_COPY_FROM_BYTES};
+use crate::tuning::{ALLTOALL_IN_PLACE_FROM, ALLTOALL_SINGLE_COPY_FROM};
 
 impl Communicator {
     /// Sends a block to every rank and receives one from every rank: block `r` of `send` becomes block `rank()` of rank `r`'s
@@ -82,7 +82,7 @@ pub(super) fn exchange<S: SendBytes>(
     let stores = StorePolicy::of_call(recv.bytes());
     let place = send.lend_from(rank_state, ALLTOALL_IN_PLACE_FROM);
     let lengths = iter::repeat_n(send.bytes() / size, size);
-    let is_fetched = rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, lengths);
+    let is_fetched = rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM, lengths);
     let address = if is_fetched { send.address() } else { None };
     let lending = Lending::new(rank_state, place).or_at(address);
     let mut blocks = AlltoallBuffers { send, recv, rank, size, lending, stores, copied: false };

@@ -21,7 +21,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer, Lend};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
-use crate::tuning::{ALLTOALL_IN_PLACE_FROM, ALLTOALL_SINGLE_COPY_FROM_BYTES, IN_PLACE_FROM_ANY};
+use crate::tuning::{ALLTOALL_IN_PLACE_FROM, ALLTOALL_SINGLE_COPY_FROM, IN_PLACE_FROM_ANY};
 
 const OPERATION: Operation = Operation::Alltoallv;
 
@@ -153,7 +153,7 @@ impl Communicator {
         let lengths = || table.lens_of_parts(self.rank(), self.size());
         let some = lengths().filter(|len| *len > 0).count();
         let mean = lengths().fold(0, usize::saturating_add).checked_div(some)?;
-        let pays = self.rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, iter::repeat_n(mean, some));
+        let pays = self.rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM, iter::repeat_n(mean, some));
         if pays { blocks.address() } else { None }
     }
 }

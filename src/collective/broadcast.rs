@@ -86,7 +86,8 @@ impl<'a> BroadcastBuffer<'a> {
         let len = self.buffer.len();
         let lends = rank_state.rank == self.root && rank_state.is_long(len, BROADCAST_UNCHANGED_IN_PLACE_FROM);
         let place = if lends { rank_state.lend_from(self.buffer, BROADCAST_IN_PLACE_FROM) } else { None };
-        let may_be_fetched = lends && place.is_none() && rank_state.size() <= BROADCAST_SINGLE_COPY_RANKS;
+        let is_for_few = rank_state.size() <= BROADCAST_SINGLE_COPY_RANKS;
+        let may_be_fetched = lends && place.is_none() && is_for_few && rank_state.fetches_for_all();
         let address = match may_be_fetched {
             true => rank_state.address_of_unchanged(
                 self.buffer,

@@ -24,7 +24,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::SINGLE_COPY_FROM_BYTES;
+use crate::tuning::SINGLE_COPY_FROM;
 
 impl Communicator {
     /// A [`broadcast`](Communicator::broadcast) over buffers that other threads of this process may write while it runs; if one
@@ -230,7 +230,8 @@ impl Blocks<'_> {
     fn are_fetched(&self, rank_state: &RankState) -> bool {
         match self {
             Blocks::OfAll(table) => {
-                rank_state.fetches(SINGLE_COPY_FROM_BYTES, (0..rank_state.size()).map(|rank| table.len(rank)))
+                let lengths = (0..rank_state.size()).map(|rank| table.len(rank));
+                rank_state.fetches_for_all() && rank_state.fetches(SINGLE_COPY_FROM, lengths)
             }
             Blocks::OfRoot { .. } | Blocks::ToRoot(..) => false,
         }

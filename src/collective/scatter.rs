@@ -20,7 +20,7 @@ use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
 use crate::tuning::{
-    IN_PLACE_FROM_ANY, InPlaceFrom, SCATTER_IN_PLACE_FROM, SCATTER_SINGLE_COPY_FROM_BYTES,
+    IN_PLACE_FROM_ANY, InPlaceFrom, SCATTER_IN_PLACE_FROM, SCATTER_SINGLE_COPY_FROM,
     SCATTER_UNCHANGED_SINGLE_COPY_BYTES,
 };
 
@@ -178,7 +178,7 @@ impl Communicator {
     ) -> Lending<'_> {
         let place = blocks.lend_from(&self.rank_state, from);
         let lengths = || table.lens_of_parts(root, self.size()).filter(|len| *len > 0);
-        let address = match self.rank_state.fetches(SCATTER_SINGLE_COPY_FROM_BYTES, lengths()) {
+        let address = match self.rank_state.fetches(SCATTER_SINGLE_COPY_FROM, lengths()) {
             true => blocks.address(),
             false if place.is_none() => {
                 let shortest = lengths().min().unwrap_or(0);

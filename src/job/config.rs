@@ -267,8 +267,8 @@ impl Config {
     /// those of a scatterv of less than 4 MiB. It also applies to each block of less that stays as it is from call to
     /// call, of 64 KiB or more (allgatherv), 256 KiB or more (scatter) or 256 KiB to 2 MiB (broadcast,
     /// up to 4 ranks); not with raw buffers. Blocks in memory that all ranks map are read there. By default it is
-    /// enabled where it was measured to be faster: on Intel processors, with a processor for every rank. Rank 0's setting is
-    /// used. Example: [`Config`].
+    /// enabled where it was measured to be faster: on Intel processors. With more ranks than processors it then applies to blocks for one
+    /// rank each, of 128 KiB or more (alltoall, alltoallv) or 256 KiB (scatter, scatterv). Rank 0's setting is used. Example: [`Config`].
     ///
     /// Messages longer than 64 KiB whose sender waits go through buffers unless it is `true`, or by default where ranks share
     /// Intel's processors.

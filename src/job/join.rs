@@ -158,8 +158,11 @@ impl Config {
         let oversubscribed = processors < self.size;
         let groups = mapped.barrier_shape().groups(&caches, oversubscribed);
         let mut cma_peers = None;
-        if mapped.single_copy().is_tried(oversubscribed) {
-            cma_peers = probe_cma_peers(&joining.rank_state).map_err(|error| self.incomplete(error))?;
+        let choice = mapped.single_copy();
+        if choice.is_tried() {
+            let is_for_all = choice.is_for_all(oversubscribed);
+            cma_peers =
+                probe_cma_peers(&joining.rank_state, is_for_all).map_err(|error| self.incomplete(error))?;
         }
         let recording = self.recording(&joining);
         let joined = joining.joined(platform, (groups, oversubscribed), cma_peers, recording);
@@ -365,14 +368,14 @@ fn no_memory(requested_bytes: usize, reason: String) -> Error {
 }
 
 /// Probes whether every rank can read the memory of every rank. Collective.
-fn probe_cma_peers(rank_state: &RankState) -> Result<Option<CmaPeers>, Error> {
+fn probe_cma_peers(rank_state: &RankState, is_for_all: bool) -> Result<Option<CmaPeers>, Error> {
     let mut open = rank_state.begin(Operation::Init)?;
     // The others read it in every call, so it stays where it is.
     let cookie = Arc::new(ProbeCookie::new());
     let Token { address, value } = cookie.token();
     let tokens = gather_words(&mut open, &CALL, [address, value])?;
     let peer = |(rank, [address, value]): (usize, [u64; 2])| (rank_state.pid(rank), Token { address, value });
-    let cma_peers = CmaPeers::new(cookie, tokens.into_iter().enumerate().map(peer).collect());
+    let cma_peers = CmaPeers::new(cookie, tokens.into_iter().enumerate().map(peer).collect(), is_for_all);
     let readable = (0..rank_state.size()).all(|rank| cma_peers.probe(rank));
     let all = gather_words(&mut open, &CALL, [u64::from(readable)])?;
     Ok(all.iter().all(|[readable]| *readable == 1).then_some(cma_peers))

@@ -18,6 +18,8 @@ pub(crate) struct CmaPeers {
     peers: Box<[(u32, Token)]>,
     /// What the others verify here, for as long as this rank may send by single copy.
     own: Arc<ProbeCookie>,
+    /// Whether they read blocks that all ranks receive, too.
+    pub(crate) is_for_all: bool,
     /// Whether a read was refused. The same on every rank.
     refused: AtomicBool,
 }
@@ -25,8 +27,8 @@ pub(crate) struct CmaPeers {
 impl SingleCopy {
     const NEVER: SingleCopy = SingleCopy(0);
 
-    /// Unless oversubscribed: then one copy less saves no time.
-    const IF_PROCESSORS_SUFFICE: SingleCopy = SingleCopy(1);
+    /// Where it was measured to be faster.
+    const WHERE_FASTER: SingleCopy = SingleCopy(1);
 
     const ALWAYS: SingleCopy = SingleCopy(2);
 
@@ -37,7 +39,7 @@ impl SingleCopy {
             _ if ranks == 1 => SingleCopy::NEVER,
             Some(false) => SingleCopy::NEVER,
             Some(true) => SingleCopy::ALWAYS,
-            None if fast => SingleCopy::IF_PROCESSORS_SUFFICE,
+            None if fast => SingleCopy::WHERE_FASTER,
             None => SingleCopy::NEVER,
         }
     }
@@ -45,12 +47,18 @@ impl SingleCopy {
     /// Whether a message is copied by the system, and not twice, once by each side: that takes longer if both sides copy at the same time.
     /// Measured on Intel: docs/adr/0052-long-messages-on-intel.md.
     pub(crate) fn is_for_messages(self, oversubscribed: bool) -> bool {
-        self == SingleCopy::ALWAYS || self == SingleCopy::IF_PROCESSORS_SUFFICE && oversubscribed
+        self == SingleCopy::ALWAYS || self == SingleCopy::WHERE_FASTER && oversubscribed
     }
 
-    /// Whether ranks probe each other when they join. `oversubscribed`: there are more ranks than processors.
-    pub(crate) fn is_tried(self, oversubscribed: bool) -> bool {
-        self == SingleCopy::ALWAYS || self == SingleCopy::IF_PROCESSORS_SUFFICE && !oversubscribed
+    /// Whether a block that all ranks receive is fetched by each of them. If oversubscribed, that takes longer than staging, where only one
+    /// copy of so many is saved. Measured on Intel: docs/adr/0074-single-copy-if-oversubscribed.md.
+    pub(crate) fn is_for_all(self, oversubscribed: bool) -> bool {
+        self == SingleCopy::ALWAYS || self == SingleCopy::WHERE_FASTER && !oversubscribed
+    }
+
+    /// Whether ranks probe each other when they join.
+    pub(crate) fn is_tried(self) -> bool {
+        self != SingleCopy::NEVER
     }
 }
 
@@ -71,8 +79,8 @@ impl ProbeCookie {
 
 impl CmaPeers {
     /// The processes of all ranks with their tokens, by rank.
-    pub(crate) fn new(own: Arc<ProbeCookie>, peers: Box<[(u32, Token)]>) -> Self {
-        CmaPeers { peers, own, refused: AtomicBool::new(false) }
+    pub(crate) fn new(own: Arc<ProbeCookie>, peers: Box<[(u32, Token)]>, is_for_all: bool) -> Self {
+        CmaPeers { peers, own, is_for_all, refused: AtomicBool::new(false) }
     }
 
     /// Whether this process can read the cookie of a rank. The process id may mean another process in this PID namespace, or
@@ -86,7 +94,7 @@ impl CmaPeers {
     /// The same for a communicator of these ranks; `None` after a read was refused.
     pub(crate) fn subset(&self, ranks: &[usize]) -> Option<Self> {
         let peers = ranks.iter().map(|rank| self.peers[*rank]).collect();
-        (!self.refused.load(Relaxed)).then(|| CmaPeers::new(Arc::clone(&self.own), peers))
+        (!self.refused.load(Relaxed)).then(|| CmaPeers::new(Arc::clone(&self.own), peers, self.is_for_all))
     }
 
     /// Whether blocks of these lengths, by rank, are read by CMA. Each has to be worth a system call, as it is from a length on, and the
@@ -130,28 +138,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_tried_if_configured_and_otherwise_unless_oversubscribed() {
-        let is_tried = |configured, ranks| {
-            [false, true].map(|oversubscribed| SingleCopy::chosen(configured, ranks).is_tried(oversubscribed))
-        };
-        assert_eq!(is_tried(Some(true), 2), [true, true]);
-        assert_eq!(is_tried(Some(false), 2), [false, false]);
-        assert_eq!(is_tried(Some(true), 1), [false, false]);
-        assert!(!is_tried(None, 2)[1]);
+    fn it_is_tried_if_configured_and_where_it_is_faster() {
+        let is_tried = |configured, ranks| SingleCopy::chosen(configured, ranks).is_tried();
+        assert!(is_tried(Some(true), 2) && !is_tried(Some(false), 2));
+        assert!(!is_tried(Some(true), 1));
+        assert_eq!(is_tried(None, 2), cfg!(target_os = "linux") && cpu::is_intel());
+    }
+
+    #[test]
+    fn blocks_that_all_ranks_receive_are_not_fetched_where_ranks_share_processors() {
+        let is_for_all = |choice: SingleCopy| [false, true].map(|many| choice.is_for_all(many));
+        assert_eq!(is_for_all(SingleCopy::NEVER), [false, false]);
+        assert_eq!(is_for_all(SingleCopy::WHERE_FASTER), [true, false]);
+        assert_eq!(is_for_all(SingleCopy::ALWAYS), [true, true]);
     }
 
     #[test]
     fn messages_are_copied_by_the_system_where_both_sides_cannot_copy_at_once() {
         let is_for_messages = |choice: SingleCopy| [false, true].map(|many| choice.is_for_messages(many));
         assert_eq!(is_for_messages(SingleCopy::NEVER), [false, false]);
-        assert_eq!(is_for_messages(SingleCopy::IF_PROCESSORS_SUFFICE), [false, true]);
+        assert_eq!(is_for_messages(SingleCopy::WHERE_FASTER), [false, true]);
         assert_eq!(is_for_messages(SingleCopy::ALWAYS), [true, true]);
     }
 
     fn peers<const N: usize>(processes: [u32; N]) -> CmaPeers {
         let own = Arc::new(ProbeCookie::new());
         let token = own.token();
-        CmaPeers::new(own, processes.map(|process| (process, token)).into())
+        CmaPeers::new(own, processes.map(|process| (process, token)).into(), true)
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl RankState {
         (len, pays_for): (usize, &impl RangeBounds<usize>),
         lengths: impl Iterator<Item = usize>,
     ) -> Address {
-        let pays = pays_for.contains(&len) && self.fetches(0, lengths);
+        let pays = pays_for.contains(&len) && self.may_fetch(0, lengths);
         let address = cma_peers::address(bytes).filter(|_| pays)?;
         // Another thread may be about to send, perhaps of the process that this one was forked from: then it is not looked at.
         let mut sent = self.sent.try_lock().ok()?;

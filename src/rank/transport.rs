@@ -2,7 +2,7 @@
 
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::Wait;
-use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, SCATTER_SINGLE_COPY_FROM_BYTES, SINGLE_COPY_FROM_BYTES};
+use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM, SCATTER_SINGLE_COPY_FROM, SINGLE_COPY_FROM};
 
 impl RankState {
     /// Writes it to standard error, if `INTRANODE_DEBUG` is set.
@@ -25,10 +25,16 @@ impl RankState {
         let barrier = if self.groups.is_some() { "hierarchical" } else { "flat" };
         let blocks = match self.cma_peers {
             Some(_) => {
+                let [gathered, exchanged, scattered] =
+                    [SINGLE_COPY_FROM, ALLTOALL_SINGLE_COPY_FROM, SCATTER_SINGLE_COPY_FROM]
+                        .map(|from| self.single_copy_from(from));
+                let allgatherv = match self.fetches_for_all() {
+                    true => format!("of an allgatherv has {gathered} bytes, "),
+                    false => String::new(),
+                };
                 format!(
-                    "single copy (CMA) of blocks that stay as they are, and where every block of an allgatherv has \
-                     {SINGLE_COPY_FROM_BYTES} bytes, of an alltoall {ALLTOALL_SINGLE_COPY_FROM_BYTES}, of a scatter \
-                     {SCATTER_SINGLE_COPY_FROM_BYTES}"
+                    "single copy (CMA) of blocks that stay as they are, and where every block {allgatherv}of an alltoall \
+                     has {exchanged} bytes, of a scatter {scattered}"
                 )
             }
             None => "all data through staging".to_owned(),
