@@ -9,9 +9,9 @@ use crate::liveness::fatal::FatalSignals;
 use crate::protocol::Call;
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::comm_tree::CommTree;
-use crate::rank::groups::Groups;
 use crate::rank::job_state::{JobState, StateSampler};
 use crate::rank::rank_state::RankState;
+use crate::rank::shared_processors::SharedProcessors;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Recording;
 
@@ -89,16 +89,18 @@ impl Communicator {
     pub(crate) fn joined(
         mut self,
         platform: ShmPlatform,
-        (groups, oversubscribed): (Option<Groups>, bool),
+        processors: SharedProcessors,
         cma_peers: Option<CmaPeers>,
         recording: Option<Recording>,
     ) -> Self {
         let rank_state = Arc::get_mut(&mut self.rank_state).expect("the state is shared after joining only");
         rank_state.platform = platform;
+        let SharedProcessors { groups, oversubscribed, co_located } = processors;
         if oversubscribed {
             rank_state.staging = rank_state.staging.oversubscribed();
         }
         rank_state.cma_peers = cma_peers;
+        rank_state.co_located = co_located;
         rank_state.set_groups(groups);
         rank_state.record(recording);
         self.tree.register(&self.rank_state, &self.joined_as);

@@ -514,6 +514,9 @@ pub(crate) const SPIN_WITHOUT_YIELD: Duration = Duration::from_micros(50);
 /// time of a switch. Measured.
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 100;
 
+/// The same on Intel's processors. Measured: docs/adr/0075-ranks-in-a-row-share-a-processor.md.
+pub(crate) const POLLS_BEFORE_YIELD_ON_INTEL: u32 = 25;
+
 /// In an oversubscribed job, the polls of a rank that waits for one write after each sched_yield: less than a switch takes.
 /// Measured.
 pub(crate) const POLLS_AFTER_YIELD: u32 = 20;

@@ -37,7 +37,7 @@ def growth(counts):
     """The times of calls at these numbers of ranks, on any number of processors."""
     launcher = peers.cargo("intranode-cli", "intranode")
     lines = [
-        "Time per call in µs, with ranks bound round-robin to the processors of this machine: it shows the growth, not the speed.",
+        "Time per call in µs, with ranks bound in blocks to the processors of this machine: it shows the growth, not the speed.",
         "",
         "| operation | size |" + "".join(f" {count} ranks |" for count in counts),
         "| --- | --: |" + " --: |" * len(counts),

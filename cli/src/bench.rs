@@ -50,7 +50,7 @@ pub(crate) struct BenchArguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks)]
     ranks: Option<u32>,
 
-    /// Bind each rank to its own share of the processors
+    /// Bind each rank to its own share of the processors; ranks in a row to one, if there are more ranks than processors
     #[arg(long)]
     bind: bool,
 

@@ -76,7 +76,7 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     tag: bool,
 
-    /// Bind each rank to its own share of the processors
+    /// Bind each rank to its own share of the processors; ranks in a row to one, if there are more ranks than processors
     #[arg(long)]
     bind: bool,
 

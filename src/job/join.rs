@@ -16,6 +16,7 @@ use bytemuck::Zeroable;
 use crate::collective::allgatherv::{gather, gather_words};
 use crate::collective::block_table::BlockTable;
 use crate::communicator::Communicator;
+use crate::copy::cpu;
 use crate::error::{Error, InitFailure, Operation};
 use crate::job::config::{Config, WaitKind};
 use crate::job::environment;
@@ -27,6 +28,7 @@ use crate::rank::cma_peers::{CmaPeers, ProbeCookie};
 use crate::rank::comm_tree::{CommTree, DeathFanout};
 use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
+use crate::rank::shared_processors::SharedProcessors;
 use crate::segment::layout::{Layout, LayoutError};
 use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::{Fences, Hooks, ShmPlatform};
@@ -153,10 +155,12 @@ impl Config {
         // The time-out begins when a rank sleeps.
         let longest = self.timeout.map(|timeout| timeout / 10);
         let spin = SpinPolicy::chosen(self.spin, self.size, processors).within(longest);
-        let platform = ShmPlatform { spin, timeout: self.timeout, ..platform };
+        let platform = ShmPlatform { spin: spin.on_intel(cpu::is_intel()), timeout: self.timeout, ..platform };
         let caches: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
         let oversubscribed = processors < self.size;
         let groups = mapped.barrier_shape().groups(&caches, oversubscribed);
+        let co_located = all.iter().map(|rank| rank.is_one(&all[self.rank])).collect();
+        let processors = SharedProcessors { groups, oversubscribed, co_located };
         let mut cma_peers = None;
         let choice = mapped.single_copy();
         if choice.is_tried() {
@@ -165,7 +169,7 @@ impl Config {
                 probe_cma_peers(&joining.rank_state, is_for_all).map_err(|error| self.incomplete(error))?;
         }
         let recording = self.recording(&joining);
-        let joined = joining.joined(platform, (groups, oversubscribed), cma_peers, recording);
+        let joined = joining.joined(platform, processors, cma_peers, recording);
         joined.rank_state.debug_transport();
         Ok(joined)
     }

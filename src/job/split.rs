@@ -94,6 +94,7 @@ impl Communicator {
             // the parent's.
             child.set_groups(mapped.barrier_shape().groups(&caches, false));
         }
+        child.co_located = group.iter().map(|rank| rank_state.co_located[*rank]).collect();
         child.cma_peers = rank_state.cma_peers.as_ref().and_then(|cma_peers| cma_peers.subset(&group));
         if rank_state.sampler.is_some() {
             let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::communicator::Communicator;
+use crate::copy::cpu;
 use crate::error::{Error, Operation};
 use crate::job::config::Config;
 use crate::job::environment;
@@ -12,6 +13,7 @@ use crate::protocol::generation::WAITER;
 use crate::protocol::membership;
 use crate::rank::comm_tree::CommTree;
 use crate::rank::rank_state::RankState;
+use crate::rank::shared_processors::SharedProcessors;
 use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::segment::settings::BarrierShape;
@@ -121,7 +123,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
     let processors = Processors::count(&[Processors::available()]);
     let platform = ShmPlatform {
         wait: Wait::Threads,
-        spin: SpinPolicy::new(size, processors),
+        spin: SpinPolicy::new(size, processors).on_intel(cpu::is_intel()),
         timeout,
         fences: Fences::default(),
         hooks: config.hooks,
@@ -131,6 +133,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
     let ticker = Arc::new(ticker);
     let oversubscribed = processors < size;
     let groups = mapped.barrier_shape().groups(&vec![0; size], oversubscribed);
+    let shared = SharedProcessors { groups, oversubscribed, co_located: vec![false; size].into() };
     let settings = environment::process_settings()?;
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
@@ -138,7 +141,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         debug_assert_eq!(claimed, Ok(()), "no other process has the mapping");
         let rank_state = RankState::new(Arc::clone(&mapped), platform, rank, Arc::clone(&job), settings, START);
         let joining = Communicator::new(rank_state).with_tree(CommTree::of_thread(Arc::clone(&ticker)), None);
-        let joined = joining.joined(platform, (groups.clone(), oversubscribed), None, None);
+        let joined = joining.joined(platform, shared.clone(), None, None);
         joined.rank_state.debug_transport();
         joined
     };

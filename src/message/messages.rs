@@ -65,7 +65,11 @@ impl Messages {
         layout: ChannelLayout,
     ) -> Self {
         let core = Core::new(Arc::clone(rank_state), memory, layout);
-        Messages { state: State::new(core.size()), core: Arc::new(core), _tree: Arc::clone(tree) }
+        Messages {
+            state: State::new(&core.rank_state.co_located),
+            core: Arc::new(core),
+            _tree: Arc::clone(tree),
+        }
     }
 
     /// Sends `data` to a rank, with a tag. Returns when `data` may be changed again: at once if the message fits into the

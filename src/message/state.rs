@@ -51,8 +51,9 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Its first message is in the line of the pair.
-    fn new() -> Self {
-        let mut peer = Peer { inbox: Inbox::in_line(), ..Peer::default() };
+    fn new(is_co_located: bool) -> Self {
+        let before_yield = if is_co_located { BeforeYield::NEVER } else { BeforeYield::default() };
+        let mut peer = Peer { inbox: Inbox::in_line(), before_yield, ..Peer::default() };
         peer.outgoing.outbox = Outbox::in_line();
         peer
     }
@@ -164,9 +165,10 @@ impl Wait {
 }
 
 impl State {
-    pub(crate) fn new(ranks: usize) -> Self {
+    /// `co_located`: of each rank, whether it is bound to the one processor that this rank is bound to.
+    pub(crate) fn new(co_located: &[bool]) -> Self {
         State {
-            peers: (0..ranks).map(|_| Peer::new()).collect(),
+            peers: co_located.iter().map(|is_co_located| Peer::new(*is_co_located)).collect(),
             arrivals: Arrivals::default(),
             fragments: Vec::new(),
             turn: 0,

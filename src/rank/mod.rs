@@ -13,6 +13,7 @@ pub(crate) mod job_state;
 pub(crate) mod lending;
 pub(crate) mod process_settings;
 pub(crate) mod rank_state;
+pub(crate) mod shared_processors;
 pub(crate) mod shared_regions;
 pub(crate) mod started;
 mod starting;

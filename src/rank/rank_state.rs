@@ -46,6 +46,8 @@ pub(crate) struct RankState {
     pub(crate) groups: Option<Groups>,
     /// This rank's part in the barrier.
     pub(crate) barrier: Barrier,
+    /// By rank: whether it is bound to the one processor that this rank is bound to.
+    pub(crate) co_located: Box<[bool]>,
     /// The peers of single copy, if all ranks can read each other's memory.
     pub(crate) cma_peers: Option<CmaPeers>,
     /// The blocks that were sent last from memory that not all ranks map, where single copy is enabled.
@@ -88,7 +90,8 @@ impl RankState {
         completed: Generation,
     ) -> Self {
         let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
-        let dead = (0..mapped.layout().ranks()).map(|_| AtomicBool::new(false)).collect();
+        let ranks = mapped.layout().ranks();
+        let dead = (0..ranks).map(|_| AtomicBool::new(false)).collect();
         RankState {
             staging: mapped.staging(),
             mapped,
@@ -98,6 +101,7 @@ impl RankState {
             settings,
             groups: None,
             barrier: Barrier::Flat,
+            co_located: vec![false; ranks].into(),
             cma_peers: None,
             sent: Mutex::default(),
             sampler: None,

@@ -40,6 +40,12 @@ impl Processors {
         self
     }
 
+    /// Whether two ranks are bound to the same processor, and to no other.
+    pub(crate) fn is_one(&self, other: &Processors) -> bool {
+        let own: u32 = self.mask.iter().map(|word| word.count_ones()).sum();
+        own == 1 && self.mask == other.mask
+    }
+
     /// The number of processors that these ranks have together.
     pub(crate) fn count(ranks: &[Processors]) -> usize {
         let mut union = [0u64; LIMIT / 64];
@@ -112,6 +118,15 @@ mod tests {
         let mut processors = Processors { mask: [0; LIMIT / 64], quota, cache: 0 };
         processors.mask[1] = mask;
         processors
+    }
+
+    #[test]
+    fn only_ranks_that_are_bound_to_the_same_processor_share_one() {
+        let is_one = |mask, other| rank(mask, 1).is_one(&rank(other, 1));
+        assert!(is_one(0b10, 0b10));
+        assert!(!is_one(0b10, 0b01) && !is_one(0b10, 0b11));
+        // Unbound, and unknown.
+        assert!(!is_one(0b11, 0b11) && !is_one(0, 0));
     }
 
     #[test]

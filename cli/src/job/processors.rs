@@ -31,7 +31,8 @@ fn share(processors: usize, rank: usize, ranks: usize) -> Range<usize> {
     if ranks <= processors {
         return Blocks::new(processors, ranks).range(rank);
     }
-    let one = rank % processors;
+    // Ranks that follow one another communicate most: docs/adr/0075-ranks-in-a-row-share-a-processor.md.
+    let one = rank * processors / ranks;
     one..one + 1
 }
 
@@ -46,8 +47,8 @@ mod tests {
     }
 
     #[test]
-    fn too_few_processors_are_shared_round_robin() {
+    fn too_few_processors_are_shared_by_ranks_in_a_row() {
         let shares: Vec<_> = (0..5).map(|rank| share(2, rank, 5)).collect();
-        assert_eq!(shares, [0..1, 1..2, 0..1, 1..2, 0..1]);
+        assert_eq!(shares, [0..1, 0..1, 0..1, 1..2, 1..2]);
     }
 }

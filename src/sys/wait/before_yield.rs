@@ -15,6 +15,9 @@ pub(crate) struct BeforeYield {
 }
 
 impl BeforeYield {
+    /// For a rank that shares this one's only processor: it runs, and writes, only after a yield. Some billion waits poll nothing.
+    pub(crate) const NEVER: BeforeYield = BeforeYield { left: u32::MAX, next: WAITS_WITHOUT_POLLS };
+
     /// Calls `poll`, as often as it may pay, until it returns `true`. Returns whether it has.
     #[inline]
     pub(super) fn poll(&mut self, mut poll: impl FnMut() -> bool) -> bool {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use super::before_yield::BeforeYield;
 use super::progress;
 use crate::tuning::{
-    POLLS_AFTER_YIELD, POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_PER_CLOCK, SPIN, SPIN_WITHOUT_YIELD,
-    YIELDS, YIELDS_FOR_WRITE, YIELDS_OF_ONE,
+    POLLS_AFTER_YIELD, POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_BEFORE_YIELD_ON_INTEL, POLLS_PER_CLOCK,
+    SPIN, SPIN_WITHOUT_YIELD, YIELDS, YIELDS_FOR_WRITE, YIELDS_OF_ONE,
 };
 
 /// What a rank does before it sleeps.
@@ -27,24 +27,32 @@ pub(crate) struct SpinPolicy {
     spin: Duration,
     /// The number of calls to sched_yield, if the job is oversubscribed.
     yields: u32,
+    /// The polls before the first of them, if the awaited rank is on another processor.
+    polls: u32,
 }
 
 impl SpinPolicy {
     /// Sleeps at once.
-    pub(crate) const NONE: SpinPolicy = SpinPolicy { spin: Duration::ZERO, yields: 0 };
+    pub(crate) const NONE: SpinPolicy = SpinPolicy { spin: Duration::ZERO, yields: 0, polls: 0 };
 
     /// The policy for `ranks` ranks on `processors` processors.
     pub(crate) fn new(ranks: usize, processors: usize) -> Self {
         if ranks <= processors {
-            SpinPolicy { spin: SPIN, yields: 0 }
+            SpinPolicy { spin: SPIN, ..SpinPolicy::NONE }
         } else {
-            SpinPolicy { spin: Duration::ZERO, yields: YIELDS }
+            SpinPolicy { spin: Duration::ZERO, yields: YIELDS, polls: POLLS_BEFORE_YIELD }
         }
+    }
+
+    /// The same on Intel's processors, or on others.
+    pub(crate) fn on_intel(self, is_intel: bool) -> Self {
+        let polls = if is_intel { self.polls.min(POLLS_BEFORE_YIELD_ON_INTEL) } else { self.polls };
+        SpinPolicy { polls, ..self }
     }
 
     /// The same, unless the configuration sets the time to spin.
     pub(crate) fn chosen(spin: Option<Duration>, ranks: usize, processors: usize) -> Self {
-        spin.map_or(SpinPolicy::new(ranks, processors), |spin| SpinPolicy { spin, yields: 0 })
+        spin.map_or(SpinPolicy::new(ranks, processors), |spin| SpinPolicy { spin, ..SpinPolicy::NONE })
     }
 
     /// The same for a wait that is over after so long.
@@ -78,7 +86,7 @@ impl SpinPolicy {
         }
         let polls = match self.yields() {
             true if co_located => 0,
-            true => POLLS_BEFORE_YIELD,
+            true => self.polls,
             false if self.spin.is_zero() => 0,
             false => POLLS_BEFORE_CLOCK,
         };
@@ -190,7 +198,10 @@ mod tests {
 
     #[test]
     fn an_oversubscribed_rank_polls_before_it_yields_unless_co_located() {
-        assert_eq!(polls(SpinPolicy::new(3, 2), false), 1 + POLLS_BEFORE_YIELD + YIELDS);
+        let on_intel = |is_intel| SpinPolicy::new(3, 2).on_intel(is_intel);
+        assert_eq!(polls(on_intel(false), false), 1 + POLLS_BEFORE_YIELD + YIELDS);
+        assert_eq!(polls(on_intel(true), false), 1 + POLLS_BEFORE_YIELD_ON_INTEL + YIELDS);
+        assert_eq!(polls(on_intel(true), true), 1 + YIELDS);
     }
 
     #[test]
@@ -204,7 +215,7 @@ mod tests {
             polls
         };
         assert_eq!(polls_for_write(SpinPolicy::new(3, 2)), 1 + YIELDS_FOR_WRITE * POLLS_AFTER_YIELD);
-        assert_eq!(polls_for_write(SpinPolicy { spin: Duration::ZERO, yields: 0 }), 1);
+        assert_eq!(polls_for_write(SpinPolicy::NONE), 1);
     }
 
     #[test]
@@ -215,6 +226,13 @@ mod tests {
             false
         });
         assert_eq!(polls, POLLS_BEFORE_YIELD + YIELDS_OF_ONE * POLLS_AFTER_YIELD);
+        polls = 0;
+        let mut never = BeforeYield::NEVER;
+        SpinPolicy::new(3, 2).spin_directly(&mut never, || {
+            polls += 1;
+            false
+        });
+        assert_eq!(polls, YIELDS_OF_ONE * POLLS_AFTER_YIELD);
     }
 
     #[test]
