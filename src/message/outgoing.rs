@@ -230,7 +230,8 @@ impl Outgoing {
             }
             None => {
                 let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-                let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from());
+                let start =
+                    start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from(core, target));
                 (InBuffers { mask, start, returned: false }, is_only)
             }
         };
@@ -257,7 +258,7 @@ impl Outgoing {
         let (post, channel) = (core.post(), core.to(target));
         let count = bytes.div_ceil(core.layout.buffer_len);
         self.unprefetched = if cpu::is_intel() { bytes } else { 0 };
-        if bytes < rotates_from() {
+        if bytes < rotates_from(core, target) {
             return post.reserve_from(&channel, count, 0);
         }
         self.reserve_next(&post, &channel, count)
@@ -304,7 +305,7 @@ impl Outgoing {
         let next = self.next_buffer as usize;
         let has_room = next + bytes.div_ceil(buffer_len) <= core.layout.buffers;
         let (first, lap) = if has_room { (next, self.lap) } else { (0, self.lap.wrapping_add(1)) };
-        let start = start_in_lap(lap, bytes, buffer_len, rotates_from());
+        let start = start_in_lap(lap, bytes, buffer_len, rotates_from(core, target));
         let end = start + bytes.min(MESSAGE_PREFETCH_BYTES);
         for (buffer, begin) in (first..core.layout.buffers).zip((0..end).step_by(buffer_len)) {
             let from = start.saturating_sub(begin);
@@ -427,8 +428,13 @@ impl Outgoing {
 }
 
 /// From how many bytes on a message takes the buffers behind the last.
-fn rotates_from() -> usize {
-    if cpu::is_intel() { MESSAGE_ROTATES_FROM_BYTES_ON_INTEL } else { MESSAGE_ROTATES_FROM_BYTES }
+fn rotates_from(core: &Core, target: usize) -> usize {
+    match core.rank_state.co_located[target] {
+        // The lowest are in the caches that both ranks use.
+        true => usize::MAX,
+        false if cpu::is_intel() => MESSAGE_ROTATES_FROM_BYTES_ON_INTEL,
+        false => MESSAGE_ROTATES_FROM_BYTES,
+    }
 }
 
 /// Where a message of `bytes` bytes begins in its buffer, which has `buffer_len`. If it fills half of that at most, with each lap
