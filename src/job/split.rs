@@ -66,7 +66,7 @@ impl Communicator {
         let request = AllocRequest { call: &call, leader: group[0], len, part, pages: Pages::huge(false) };
         let shape = rank_state.mapped.barrier_shape().of_part(group.len());
         let pthread = sleeps_by_pthread(rank_state.platform.wait);
-        let settings = SegmentSettings { pthread, shape, ..SegmentSettings::default() };
+        let settings = SegmentSettings { pthread, shape, single_copy: rank_state.mapped.single_copy() };
         let fill = |mapping: &_| MappedSegment::initialise(mapping, &layout, std::process::id(), settings);
         let (mapping, _) = allocate(&mut open, &request, |_| (), fill)?;
         let mapped = Arc::new(MappedSegment::new(mapping, layout));

@@ -46,8 +46,7 @@ pub struct Core {
 impl Core {
     pub(crate) fn new(rank_state: Arc<RankState>, memory: Symmetric<u64>, layout: ChannelLayout) -> Self {
         let (cookie, dropped, any_dropped) = (ProbeCookie::new(), Mutex::default(), AtomicBool::new(false));
-        let oversubscribed = rank_state.platform.spin.yields();
-        let prefers_buffers = !rank_state.mapped.single_copy().is_for_messages(oversubscribed);
+        let prefers_buffers = !rank_state.system_copies_messages();
         let Symmetric { object, memory } = memory;
         let channels = Channels::new(memory, &layout, rank_state.rank);
         let platform = *rank_state.one_sided.get().unwrap_or(&rank_state.platform);

@@ -171,6 +171,11 @@ impl RankState {
         self.cma_peers.as_ref().is_some_and(|peers| peers.is_for_all)
     }
 
+    /// Whether the system copies long messages.
+    pub(crate) fn system_copies_messages(&self) -> bool {
+        self.mapped.single_copy().is_for_messages(self.platform.spin.yields())
+    }
+
     /// Poisons the communicator because this rank leaves, after the last round that it has completed, or panics.
     pub(crate) fn leave(&self) {
         if std::thread::panicking() {

@@ -39,10 +39,11 @@ impl RankState {
             }
             None => "all data through staging".to_owned(),
         };
+        let messages = if self.system_copies_messages() { "by single copy" } else { "through buffers" };
         let (chunk, len) = (layout.chunk(), layout.len());
         format!(
-            "{}, rank {} of {ranks}: {blocks}; barriers {barrier}; sleeps on {wait}; chunks of {chunk} bytes in a segment of \
-             {len} bytes",
+            "{}, rank {} of {ranks}: {blocks}; long messages {messages}; barriers {barrier}; sleeps on {wait}; chunks of {chunk} \
+             bytes in a segment of {len} bytes",
             self.job, self.rank
         )
     }

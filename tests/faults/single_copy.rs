@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
         uses_single_copy("uses single copy on one processor", with_single_copy)
     }),
     ("row_26_single_copy_by_default", || uses_single_copy("uses single copy by default", |_| ())),
+    ("row_26_single_copy_of_messages", single_copy_of_messages),
     ("row_26_single_copy_is_forbidden", || uses_single_copy("single copy is forbidden", with_single_copy)),
     ("row_26_single_copy_becomes_forbidden", || {
         uses_single_copy("single copy becomes forbidden", with_single_copy)
@@ -34,6 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) const PROGRAMS: &[Program] = &[
     ("uses single copy", allowed),
     ("uses single copy on one processor", allowed_on_one_processor),
+    ("splits its communicator", splits),
     ("uses single copy by default", by_default_on_one_processor),
     ("single copy is forbidden", never_allowed),
     ("single copy becomes forbidden", allowed_at_first),
@@ -54,6 +56,28 @@ fn uses_single_copy(program: &str, change: fn(&mut Command)) -> Result<Completio
         Some(reason) => Ok(Completion::ignored_with(reason.to_owned())),
         None => Ok(Completion::Completed),
     }
+}
+
+/// Long messages go as the job is told, also in a communicator that was split.
+fn single_copy_of_messages() -> Result<Completion> {
+    for (value, way) in [("1", "by single copy"), ("0", "through buffers")] {
+        let set = |command: &mut Command| {
+            command.env("INTRANODE_SINGLE_COPY", value).env("INTRANODE_DEBUG", "1");
+        };
+        let mut job = Job::joined_with(2, |_| "splits its communicator", set)?;
+        job.finish(&[])?;
+        for rank in 0..2 {
+            let stderr = job.stderr(rank)?;
+            ensure!(stderr.matches(&format!("long messages {way};")).count() == 2, "{value}: {stderr}");
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn splits() -> Result<()> {
+    let comm = rank::join()?;
+    comm.split(0, comm.size() - comm.rank())?;
+    Ok(())
 }
 
 /// The number of rounds of an allgatherv with blocks of these lengths, with a check of its result.
