@@ -262,6 +262,8 @@ impl<T: Atom> Symmetric<T> {
     /// The value of an element of this rank's own instance, if it is as it should be. It never waits. What the writer wrote
     /// before is visible, as after a wait. Not collective.
     ///
+    /// It says nothing of a rank that has died: a loop of tests also calls [`quiet`](crate::Communicator::quiet), which does.
+    ///
     /// ```
     /// use intranode::Until;
     ///
