@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use intranode::{Cancelled, Communicator, Error, Messages, Request, Source, Tag};
 
 use super::{bytes, pair};
@@ -27,6 +27,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_19_a_receive_of_any_length_goes_on_to_the_next).ranks(&[2]),
         row!(message_19_started_receives_of_any_length_keep_their_order).ranks(&[2]),
         row!(message_19_a_cancelled_request_stays_cancelled).ranks(&[2]),
+        row!(message_19_what_a_probe_has_found_is_taken_back).ranks(&[1]),
         row!(message_19_requests_of_other_messages_are_not_cancelled).ranks(&[1]),
         row!(message_17_another_thread_drops_a_receive).ranks(&[2]),
     ]
@@ -214,6 +215,31 @@ fn message_19_a_cancelled_request_stays_cancelled(comm: Communicator) -> Outcome
         }
     }
     comm.barrier()?;
+    Ok(())
+}
+
+/// Then neither a probe nor a take finds it, but what was sent behind it.
+fn message_19_what_a_probe_has_found_is_taken_back(comm: Communicator) -> Outcome {
+    let (mut messages, rank, long) = (comm.messages()?, comm.rank(), bytes(7, LONG));
+    for takes in [false, true] {
+        let mut sending = messages.start_send(&long, rank, 1)?;
+        messages.send(&[7u8], rank, 1)?;
+        ensure!(messages.try_probe(rank, 1)?.is_some_and(|envelope| envelope.bytes == LONG));
+        ensure!(messages.cancel(&mut sending)? == Cancelled::Yes);
+        let mut buffer = [0u8; 1];
+        let envelope = match takes {
+            true => {
+                let message = messages.take(rank, 1)?;
+                messages.recv_taken(message.context("nothing to take")?, &mut buffer)?
+            }
+            false => {
+                ensure!(messages.try_probe(rank, 1)?.is_some_and(|envelope| envelope.bytes == 1));
+                messages.recv(&mut buffer, rank, 1)?
+            }
+        };
+        ensure!(envelope.bytes == 1 && buffer == [7]);
+        ensure!(messages.try_probe(rank, 1)?.is_none());
+    }
     Ok(())
 }
 
