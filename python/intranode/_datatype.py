@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,8 +22,12 @@ class Datatype:
     """Where an element begins, from its place on, in bytes."""
     extent: int
     """The distance of two elements, in bytes."""
-    offsets: list[int]
-    """Where the items of an element begin, in bytes."""
+    runs: list[tuple[int, int]]
+    """Where items that lie one after the other without gaps begin, and how long they are together, in bytes, in the order of the items."""
+    size: int
+    """The bytes of an element, without gaps."""
+    bounds: tuple[int, int]
+    """Where the first of its bytes is, and the end of the last, from its place on."""
 
     def __init__(self, datatype: Datatype | None = None) -> None:
         self.name = datatype.name if datatype else "DATATYPE_NULL"
@@ -30,17 +35,19 @@ class Datatype:
         self.width = datatype.width if datatype else 0
         self.lower = datatype.lower if datatype else 0
         self.extent = datatype.extent if datatype else 0
-        self.offsets = list(datatype.offsets) if datatype else []
-
-    @property
-    def size(self) -> int:
-        """The bytes of an element, without gaps."""
-        return self.width * len(self.offsets)
+        self.runs = list(datatype.runs) if datatype else []
+        self.size = datatype.size if datatype else 0
+        self.bounds = datatype.bounds if datatype else (0, 0)
 
     @property
     def is_plain(self) -> bool:
         """Whether elements lie one after the other, without gaps."""
-        return self.extent == self.size and self.offsets == list(range(0, self.size, self.width or 1))
+        return self.extent == self.size and self.runs == ([(0, self.size)] if self.size else [])
+
+    @property
+    def items(self) -> int:
+        """How many items an element has."""
+        return self.size // self.width if self.width else 0
 
     @property
     def is_predefined(self) -> bool:
@@ -71,16 +78,26 @@ class Datatype:
         self.name = f"{name} of {self.name}"
         return self
 
+    def _of_one(self, width: int) -> Datatype:
+        """One item of this length, or none of length 0."""
+        self.runs, self.size, self.bounds = ([(0, width)] if width else []), width, (0, width)
+        return self
+
     def _of_blocks(self, name: str, blocks: Iterable[tuple[int, int]]) -> Datatype:
         """Of pairs: where a block begins, in bytes, and how many of these elements it has."""
-        blocks = list(blocks)
-        for _, length in blocks:
-            _counted(length)
+        blocks = [(start, length) for start, length in blocks if _counted(length)]
         new = Datatype(self)._derived(name)
-        places = [start + element * self.extent for start, length in blocks for element in range(length)]
-        new.offsets = [at + offset for at in places for offset in self.offsets]
-        new.lower = min(places, default=0) + (self.lower if places else 0)
-        new.extent = max(places, default=0) + (self.lower + self.extent if places else 0) - new.lower
+        new.size = _bytes(sum(length for _, length in blocks) * self.size)
+        if self.is_plain:
+            new.runs = _merged((start, length * self.size) for start, length in blocks)
+        else:
+            places = (start + element * self.extent for start, length in blocks for element in range(length))
+            new.runs = _merged((place + offset, length) for place in places for offset, length in self.runs)
+        ends = [place for start, length in blocks for place in (start, start + (length - 1) * self.extent)]
+        first, last = min(ends, default=0), max(ends, default=0)
+        new.lower = first + (self.lower if ends else 0)
+        new.extent = _bytes(last + (self.lower + self.extent if ends else 0) - new.lower)
+        new.bounds = (first + self.bounds[0], last + self.bounds[1]) if new.size else (0, 0)
         return new
 
     def Create_contiguous(self, count: int) -> Datatype:
@@ -89,7 +106,10 @@ class Datatype:
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """`count` blocks of `blocklength` elements, each `stride` elements after the one before."""
-        return self._of_blocks("vector", [(i * stride * self.extent, blocklength) for i in range(_counted(count))])
+        _bytes(_counted(count) * _counted(blocklength) * self.size)
+        if blocklength == stride:
+            return self._of_blocks("vector", [(0, count * blocklength)])
+        return self._of_blocks("vector", [(i * stride * self.extent, blocklength) for i in range(count)])
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
         """Blocks of these lengths at these displacements, in elements."""
@@ -108,11 +128,13 @@ class Datatype:
 
     def pack(self, memory: memoryview, start: int, count: int) -> bytearray:
         """`count` elements from byte `start` on, without gaps."""
+        if self.is_plain:
+            return bytearray(memory[start : start + count * self.size])
         packed = bytearray()
         for element in range(count):
             base = start + element * self.extent
-            for offset in self.offsets:
-                packed += memory[base + offset : base + offset + self.width]
+            for offset, length in self.runs:
+                packed += memory[base + offset : base + offset + length]
         return packed
 
     def unpack(self, packed: memoryview | bytes | bytearray, memory: memoryview, start: int, count: int) -> None:
@@ -120,9 +142,9 @@ class Datatype:
         at = 0
         for element in range(count):
             base = start + element * self.extent
-            for offset in self.offsets:
-                memory[base + offset : base + offset + self.width] = packed[at : at + self.width]
-                at += self.width
+            for offset, length in self.runs:
+                memory[base + offset : base + offset + length] = packed[at : at + length]
+                at += length
 
     def tocode(self) -> str:
         return self.format
@@ -138,8 +160,8 @@ class Datatype:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Datatype):
             return NotImplemented
-        mine = (self.name, self.format, self.width, self.lower, self.extent, self.offsets)
-        return mine == (other.name, other.format, other.width, other.lower, other.extent, other.offsets)
+        mine = (self.name, self.format, self.width, self.lower, self.extent, self.runs)
+        return mine == (other.name, other.format, other.width, other.lower, other.extent, other.runs)
 
     def __hash__(self) -> int:
         return hash((self.name, self.format, self.extent))
@@ -157,6 +179,27 @@ def _counted(number: int) -> int:
     """A number of blocks, or of elements, checked."""
     if number < 0:
         raise ValueError(f"a datatype cannot have {number} blocks or elements: a count is at least 0")
+    return number
+
+
+def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same, with those that follow one another without a gap as one."""
+    merged: list[tuple[int, int]] = []
+    end = None
+    for start, length in runs:
+        if start == end:
+            merged[-1] = (merged[-1][0], merged[-1][1] + length)
+        elif length:
+            merged.append((start, length))
+        if length:
+            end = start + length
+    return merged
+
+
+def _bytes(number: int) -> int:
+    """A number of bytes, checked."""
+    if number > sys.maxsize:
+        raise ValueError(f"a datatype cannot have {number} bytes: the most is {sys.maxsize}")
     return number
 
 
@@ -178,7 +221,7 @@ def _predefined(name: str, code: str, width: int | None = None) -> Datatype:
     new = Datatype()
     new.name, new.format = name, code
     new.width = new.extent = struct.calcsize(code) if width is None else width
-    new.offsets = [0] if code else []
+    new._of_one(new.width if code else 0)
     _by_name[name] = new
     if code:
         _by_format.setdefault((code, new.width), new)
@@ -240,5 +283,5 @@ def of_buffer(view: memoryview) -> Datatype:
     if found.width == view.itemsize:
         return found
     new = Datatype()
-    new.name, new.format, new.width, new.extent, new.offsets = view.format, view.format, view.itemsize, view.itemsize, [0]
-    return new
+    new.name, new.format, new.width, new.extent = view.format, view.format, view.itemsize, view.itemsize
+    return new._of_one(view.itemsize)

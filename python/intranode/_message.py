@@ -87,14 +87,13 @@ class Place:
 
     def _fits(self, at: int, length: int) -> bool:
         places = (at * self.datatype.extent, (at + length - 1) * self.datatype.extent)
-        first = min(self.datatype.offsets, default=0)
-        end = max((offset + self.datatype.width for offset in self.datatype.offsets), default=0)
+        first, end = self.datatype.bounds
         return min(places) + first >= 0 and max(places) + end <= len(self.memory)
 
     @property
     def items(self) -> int:
         """The items of an element: 1 if it is not derived."""
-        return len(self.datatype.offsets)
+        return self.datatype.items
 
     def lengths(self) -> list[int]:
         """The bytes of each block, without gaps."""
