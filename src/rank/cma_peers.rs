@@ -50,8 +50,8 @@ impl SingleCopy {
         self == SingleCopy::ALWAYS || self == SingleCopy::WHERE_FASTER && oversubscribed
     }
 
-    /// Whether a block that all ranks receive is fetched by each of them. If oversubscribed, that takes longer than staging, where only one
-    /// copy of so many is saved. Measured on Intel: docs/adr/0074-single-copy-if-oversubscribed.md.
+    /// Whether a block that all ranks receive is fetched by each of them. If oversubscribed, that takes longer than staging, of whose
+    /// copies only the owner's is saved. Measured on Intel: docs/adr/0074-single-copy-if-oversubscribed.md.
     pub(crate) fn is_for_all(self, oversubscribed: bool) -> bool {
         self == SingleCopy::ALWAYS || self == SingleCopy::WHERE_FASTER && !oversubscribed
     }
@@ -145,20 +145,20 @@ mod tests {
         assert_eq!(is_tried(None, 2), cfg!(target_os = "linux") && cpu::is_intel());
     }
 
+    /// What holds never, where it is faster and always, each with enough processors and with too few.
+    fn by_choice(holds: impl Fn(SingleCopy, bool) -> bool) -> [[bool; 2]; 3] {
+        [SingleCopy::NEVER, SingleCopy::WHERE_FASTER, SingleCopy::ALWAYS]
+            .map(|choice| [false, true].map(|oversubscribed| holds(choice, oversubscribed)))
+    }
+
     #[test]
     fn blocks_that_all_ranks_receive_are_not_fetched_where_ranks_share_processors() {
-        let is_for_all = |choice: SingleCopy| [false, true].map(|many| choice.is_for_all(many));
-        assert_eq!(is_for_all(SingleCopy::NEVER), [false, false]);
-        assert_eq!(is_for_all(SingleCopy::WHERE_FASTER), [true, false]);
-        assert_eq!(is_for_all(SingleCopy::ALWAYS), [true, true]);
+        assert_eq!(by_choice(SingleCopy::is_for_all), [[false, false], [true, false], [true, true]]);
     }
 
     #[test]
     fn messages_are_copied_by_the_system_where_both_sides_cannot_copy_at_once() {
-        let is_for_messages = |choice: SingleCopy| [false, true].map(|many| choice.is_for_messages(many));
-        assert_eq!(is_for_messages(SingleCopy::NEVER), [false, false]);
-        assert_eq!(is_for_messages(SingleCopy::WHERE_FASTER), [false, true]);
-        assert_eq!(is_for_messages(SingleCopy::ALWAYS), [true, true]);
+        assert_eq!(by_choice(SingleCopy::is_for_messages), [[false, false], [false, true], [true, true]]);
     }
 
     fn peers<const N: usize>(processes: [u32; N]) -> CmaPeers {

@@ -18,7 +18,7 @@ use crate::rank::shared_regions::NUMBERS;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::region_memory::RegionBytes;
 use crate::sys::memory::backing::Refusal;
-use crate::tuning::{InPlaceFrom, UNCHANGED_IN_PLACE_FROM_BYTES};
+use crate::tuning::{InPlaceFrom, SingleCopyFrom, UNCHANGED_IN_PLACE_FROM_BYTES};
 
 /// The bit of a place in a region. In the heap all others are those of [`crate::rank::heap`].
 const REGION: u64 = OFFER >> 1;
@@ -83,6 +83,34 @@ impl RankState {
     /// How many times as long blocks have to be: if ranks share processors, the second round costs a context switch for each of them.
     fn sharing(&self) -> usize {
         if self.staging.oversubscribed { self.size() } else { 1 }
+    }
+
+    /// Whether blocks of these lengths are better fetched by single copy.
+    #[inline]
+    pub(crate) fn fetches(&self, from: SingleCopyFrom, lengths: impl Iterator<Item = usize>) -> bool {
+        self.may_fetch(self.single_copy_from(from), lengths)
+    }
+
+    /// From how many bytes on blocks of a kind are.
+    #[inline]
+    pub(super) fn single_copy_from(&self, from: SingleCopyFrom) -> usize {
+        if self.staging.oversubscribed { from.oversubscribed } else { from.usual }
+    }
+
+    /// Whether those of these lengths can be fetched, if none is shorter than this.
+    #[inline]
+    pub(super) fn may_fetch(&self, from_bytes: usize, lengths: impl Iterator<Item = usize>) -> bool {
+        self.cma_peers.as_ref().is_some_and(|peers| peers.eligible(from_bytes, lengths))
+    }
+
+    /// Whether blocks that all ranks receive may be fetched, too.
+    pub(crate) fn fetches_for_all(&self) -> bool {
+        self.cma_peers.as_ref().is_some_and(|peers| peers.is_for_all)
+    }
+
+    /// Whether the system copies long messages.
+    pub(crate) fn system_copies_messages(&self) -> bool {
+        self.mapped.single_copy().is_for_messages(self.platform.spin.yields())
     }
 
     /// Where the others fetch blocks by single copy if these have not changed since they were sent last: then they may be in the others'

@@ -30,7 +30,6 @@ use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::{self, Awaited, Begun, OperationCounters, Recording};
 use crate::segment::unit::Access;
-use crate::tuning::SingleCopyFrom;
 
 /// The state of one rank in one segment. Regions keep it, so that they can outlive the communicator.
 pub(crate) struct RankState {
@@ -146,34 +145,6 @@ impl RankState {
     #[inline]
     pub(crate) fn size(&self) -> usize {
         self.mapped.layout().ranks()
-    }
-
-    /// Whether blocks of these lengths are better fetched by single copy.
-    #[inline]
-    pub(crate) fn fetches(&self, from: SingleCopyFrom, lengths: impl Iterator<Item = usize>) -> bool {
-        self.may_fetch(self.single_copy_from(from), lengths)
-    }
-
-    /// From how many bytes on blocks of a kind are.
-    #[inline]
-    pub(super) fn single_copy_from(&self, from: SingleCopyFrom) -> usize {
-        if self.staging.oversubscribed { from.oversubscribed } else { from.usual }
-    }
-
-    /// Whether those of these lengths can be, each of so many bytes or more.
-    #[inline]
-    pub(super) fn may_fetch(&self, from_bytes: usize, lengths: impl Iterator<Item = usize>) -> bool {
-        self.cma_peers.as_ref().is_some_and(|peers| peers.eligible(from_bytes, lengths))
-    }
-
-    /// Whether that holds for blocks that all ranks receive, too.
-    pub(crate) fn fetches_for_all(&self) -> bool {
-        self.cma_peers.as_ref().is_some_and(|peers| peers.is_for_all)
-    }
-
-    /// Whether the system copies long messages.
-    pub(crate) fn system_copies_messages(&self) -> bool {
-        self.mapped.single_copy().is_for_messages(self.platform.spin.yields())
     }
 
     /// Poisons the communicator because this rank leaves, after the last round that it has completed, or panics.

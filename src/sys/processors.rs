@@ -42,8 +42,7 @@ impl Processors {
 
     /// Whether two ranks are bound to the same processor, and to no other.
     pub(crate) fn is_one(&self, other: &Processors) -> bool {
-        let own: u32 = self.mask.iter().map(|word| word.count_ones()).sum();
-        own == 1 && self.mask == other.mask
+        number_in(&self.mask) == 1 && self.mask == other.mask
     }
 
     /// The number of processors that these ranks have together.
@@ -51,7 +50,7 @@ impl Processors {
         let mut union = [0u64; LIMIT / 64];
         let mut quota = u64::MAX;
         for rank in ranks {
-            let own: u32 = rank.mask.iter().map(|word| word.count_ones()).sum();
+            let own = number_in(&rank.mask);
             if own == 0 {
                 // Without a mask there is no union to form.
                 return ranks.iter().map(|rank| rank.quota).min().unwrap_or(1) as usize;
@@ -61,8 +60,7 @@ impl Processors {
             }
             union.iter_mut().zip(rank.mask).for_each(|(all, mask)| *all |= mask);
         }
-        let allowed: u32 = union.iter().map(|word| word.count_ones()).sum();
-        u64::from(allowed).min(quota) as usize
+        u64::from(number_in(&union)).min(quota) as usize
     }
 }
 
@@ -76,6 +74,11 @@ fn last_level_cache(system: &Path, mask: &Mask) -> u64 {
     let shares = |processor: usize| shared.iter().any(|other| *other as usize == processor);
     let all_share = (0..LIMIT).filter(|processor| is_set(mask, *processor)).all(shares);
     if all_share { shared.iter().min().map_or(0, |lowest| u64::from(*lowest) + 1) } else { 0 }
+}
+
+/// The number of processors in a set.
+fn number_in(mask: &Mask) -> u32 {
+    mask.iter().map(|word| word.count_ones()).sum()
 }
 
 fn is_set(mask: &Mask, processor: usize) -> bool {
