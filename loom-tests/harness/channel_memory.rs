@@ -19,6 +19,7 @@ pub(crate) struct ChannelMemory {
     /// The slots of the line of the pair: their words, and what is in them.
     line: [(Cell64, Bytes<{ channel::SLOT }>); channel::LINE_SLOTS],
     buffers: Vec<Bytes<8>>,
+    modulus: u64,
     taken: Cell64,
     held: Cell64,
     lease: Cell64,
@@ -26,7 +27,8 @@ pub(crate) struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    pub(crate) fn new(sender: usize, cells: usize, buffers: usize) -> Self {
+    /// `modulus`: that of the counts in words.
+    pub(crate) fn new(sender: usize, (cells, buffers): (usize, usize), modulus: u64) -> Self {
         let label = |parity| Label { what: "cell", rank: sender, parity };
         let word = || Cell64::new(label(0));
         // What a cell held before may look like a slot of this lap.
@@ -45,6 +47,7 @@ impl ChannelMemory {
             buffers: (0..buffers)
                 .map(|buffer| Bytes::new(Label { what: "buffer", rank: sender, parity: buffer }))
                 .collect(),
+            modulus,
             taken: word(),
             held: word(),
             lease: word(),
@@ -59,6 +62,10 @@ impl<'m> Channel for &'m ChannelMemory {
 
     fn cells(&self) -> usize {
         self.words.len()
+    }
+
+    fn modulus(&self) -> u64 {
+        self.modulus
     }
 
     fn buffers(&self) -> usize {

@@ -31,12 +31,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(ranks: usize, cells: usize, buffers: usize) -> Self {
+    pub(crate) fn new(ranks: usize, room: (usize, usize), modulus: u64) -> Self {
         let cell = |what| move |rank| Cell64::new(Label { what, rank, parity: 0 });
         Memory {
             segment: SegmentMemory::of_bells(ranks),
             channels: (0..ranks)
-                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, cells, buffers)).collect())
+                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, room, modulus)).collect())
                 .collect(),
             own: (0..ranks).map(|rank| Bytes::new(Label { what: "own", rank, parity: 0 })).collect(),
             changing: (0..ranks).map(cell("cell")).collect(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use intranode::protocol::message::channel;
 use intranode::protocol::{CauseKind, Failure};
 
 use crate::harness::correspondent::{Correspondent, Memory};
@@ -31,6 +32,8 @@ pub(crate) struct PostModel {
     roles: Vec<(Role, Fate)>,
     cells: usize,
     buffers: usize,
+    /// That of the counts of messages in words.
+    modulus: u64,
     /// Whether the first messages are in the lines of the pairs.
     in_line: bool,
     check: Check,
@@ -46,6 +49,7 @@ impl PostModel {
             roles: roles.iter().map(|role| (*role, Fate::NONE)).collect(),
             cells: 2,
             buffers: 1,
+            modulus: channel::MODULUS,
             in_line: false,
             check: Arc::new(|_| ()),
             bound: None,
@@ -58,6 +62,11 @@ impl PostModel {
 
     pub(crate) fn buffers(self, buffers: usize) -> Self {
         PostModel { buffers, ..self }
+    }
+
+    /// Words say modulo this how many messages were taken.
+    pub(crate) fn modulus(self, modulus: u64) -> Self {
+        PostModel { modulus, ..self }
     }
 
     /// The first message of each channel is in the line of its pair.
@@ -98,9 +107,12 @@ impl PostModel {
             }
             Seen { values: one.seen(), end }
         };
-        run.threads(Memory::new(self.roles.len(), self.cells, self.buffers), &fates, act, move |seen| {
-            check(seen)
-        });
+        run.threads(
+            Memory::new(self.roles.len(), (self.cells, self.buffers), self.modulus),
+            &fates,
+            act,
+            move |seen| check(seen),
+        );
     }
 }
 

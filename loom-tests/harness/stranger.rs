@@ -118,7 +118,7 @@ impl Connection {
         let cell = |parity| Cell64::new(label("cell", parity));
         Connection {
             segment: SegmentMemory::of_bells(2),
-            channels: [0, 1].map(|sender| ChannelMemory::new(sender, cells, 1)),
+            channels: [0, 1].map(|sender| ChannelMemory::new(sender, (cells, 1), channel::MODULUS)),
             closed: [0, 1].map(cell),
             hung_up: [0, 1].map(|side| Word::new(0, label("hung up", side))),
             own: [0, 1].map(|_| [0, 1].map(cell)),

@@ -95,6 +95,33 @@ fn line_again(waiting: Waiting) -> PostModel {
     })
 }
 
+/// A word lies unread while as many messages are sent and taken as counts go to. Then no old word is left, and the line is used again.
+fn line_caught_up(waiting: Waiting) -> PostModel {
+    const MODULUS: u64 = 8;
+    let plays = |rank: &Correspondent<'_>| {
+        (1..=MODULUS).try_for_each(|value| rank.sends_in_slot(1, value, false))?;
+        (1..=3).try_for_each(|value| {
+            rank.receives(1)?;
+            rank.sends_in_slot(1, MODULUS + value, false)
+        })
+    };
+    let answers = |rank: &Correspondent<'_>| {
+        rank.receives(0)?;
+        rank.sends_in_slot(0, 1, false)?;
+        (1..=MODULUS).try_for_each(|_| rank.receives(0))?;
+        (2..=3).try_for_each(|value| {
+            rank.sends_in_slot(0, value, false)?;
+            rank.receives(0)
+        })
+    };
+    pair("message_line_caught_up", waiting, plays, answers).in_line().cells(1).modulus(MODULUS).bound(2).check(
+        |seen| {
+            sees(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])(seen);
+            assert!(seen[0].values == [1, 2, 3], "wrong data: {seen:?}");
+        },
+    )
+}
+
 /// The sender dies before it has published its first or its second message in the line.
 fn death_in_line(waiting: Waiting, occurrence: usize) -> PostModel {
     let sends = |rank: &Correspondent<'_>| {
@@ -124,7 +151,7 @@ pub(crate) fn models() -> Vec<PostModel> {
     for waiting in [Spinning, Dozing, Parking] {
         let all = [line, line_crossed, line_answered_unread, line_left, line_closed];
         models.extend(all.map(|model| model(waiting).bound_in(Parking, 2).bound_in(Dozing, 3)));
-        models.push(line_again(waiting));
+        models.extend([line_again(waiting), line_caught_up(waiting).bound_in(Parking, 1)]);
     }
     for waiting in [Dozing, Parking] {
         let deaths = [death_in_line(waiting, 1), death_in_line(waiting, 2), death_of_receiver_in_line(waiting)];

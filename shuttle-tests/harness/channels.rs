@@ -4,7 +4,7 @@ use std::array;
 use std::sync::Arc;
 
 use intranode::protocol::message::Channel;
-use intranode::protocol::message::channel::{LINE_SLOTS, PAYLOAD, SLOT, SLOTS};
+use intranode::protocol::message::channel::{LINE_SLOTS, PAYLOAD, SLOT, SLOTS, most_under_way};
 use shuttle::sync::atomic::AtomicU64;
 
 use crate::harness::cell::Cell;
@@ -67,6 +67,11 @@ impl Channel for &ChannelMemory {
 
     fn cells(&self) -> usize {
         CELLS
+    }
+
+    /// As small as it can be, so that counts wrap.
+    fn modulus(&self) -> u64 {
+        (most_under_way(self) as u64 + 1).next_power_of_two()
     }
 
     fn buffers(&self) -> usize {

@@ -119,10 +119,13 @@ const OPEN: u64 = 1 << 50;
 /// Says of a slot that the next message is in the line of the pair.
 const IN_LINE: u64 = 1 << 49;
 
-/// How many messages the sender of the word has taken from the other side, modulo 512: more than can be under way.
+/// How many messages the sender of the word has taken from the other side, [modulo](Channel::modulus) 512.
 const TAKEN: u32 = 55;
 
-const _: () = assert!(u64::MAX >> TAKEN > most_of(MOST) as u64);
+/// That of these counts, if a channel says nothing else.
+pub const MODULUS: u64 = 1 << (u64::BITS - TAKEN);
+
+const _: () = assert!(MODULUS > most_of(MOST) as u64);
 const _: () = assert!(LEN < 1 << TURN && SLOT_TAG << 4 < 1 << TURN);
 
 /// Says, in place of the kind, that a slot stays empty: the next message is in the next cell.
@@ -273,12 +276,12 @@ impl Count {
     pub(super) fn taken(self) -> u64 {
         self.0
     }
+}
 
-    /// Whether the other side says in this word that it has taken this number of messages.
-    #[inline(always)]
-    pub(super) fn is_taken(self, word: u64) -> bool {
-        (word ^ self.0) >> TAKEN == 0
-    }
+/// How many more messages the other side says in this word to have taken than it had `before`: fewer than the modulus.
+#[inline(always)]
+pub(super) fn taken_since(before: u64, word: u64, modulus: u64) -> u64 {
+    (word >> TAKEN).wrapping_sub(before) & (modulus - 1)
 }
 
 impl Kind {
@@ -479,6 +482,12 @@ pub trait Channel {
 
     /// The number of cells: a power of two, up to [`MOST`]; two at least, if slots are left open.
     fn cells(&self) -> usize;
+
+    /// Words say modulo this how many messages were taken: a power of two, up to 512, and more than the channel [holds](most_under_way).
+    #[inline(always)]
+    fn modulus(&self) -> u64 {
+        MODULUS
+    }
 
     /// The number of buffers: 1 to [`MOST`].
     fn buffers(&self) -> usize;

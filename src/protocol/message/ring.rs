@@ -23,7 +23,9 @@
 
 use super::super::symmetric::{IntegerCell, SymmetricPlatform};
 use super::super::{Failure, Killed, Ordering, Payload};
-use super::channel::{Next, SLOTS, Slot, blank_word, closed_word, is_closed, is_in_line, is_open};
+use super::channel::{
+    Next, SLOTS, Slot, blank_word, closed_word, is_closed, is_in_line, is_open, most_under_way,
+};
 use super::pair_line::{LineIn, LineOut};
 use super::{Channel, Envelope, InCell, Post};
 use crate::tuning::MESSAGE_PREFETCH_CELLS;
@@ -125,13 +127,6 @@ impl Outbox {
     #[inline(always)]
     pub fn awaits_answer(&self) -> bool {
         !self.line.is_alone()
-    }
-
-    /// A message from the other side was taken: what is sent from now on says so.
-    #[inline(always)]
-    fn hears(&mut self, word: u64) {
-        self.has_heard = true;
-        self.line.hears(word);
     }
 }
 
@@ -246,7 +241,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         platform.fail_point("slot-written")?;
         let word = message.word(turn, next) | outbox.line.received.taken();
         platform.store_cell("publish-slot", channel.word(slot), word, Release);
-        outbox.line.published.increment();
+        outbox.line.publishes();
         outbox.next = at.next(next == Next::Slot);
         if at.is_first() {
             prefetch_ahead(channel, at.cell(cells));
@@ -278,7 +273,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         let word = envelope.word(at.turn(cells)) | outbox.line.received.taken();
         self.0.platform.store_cell("publish-cell", at.word(channel), word, Release);
         outbox.next = at.next(false);
-        outbox.line.published.increment();
+        outbox.line.publishes();
         prefetch_ahead(channel, at.cell(cells));
         self.ring(target)
     }
@@ -356,14 +351,31 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         word: u64,
     ) -> Result<(), Killed> {
         self.0.platform.fail_point("slot-copied")?;
-        outbox.hears(word);
         if inbox.line.is_next {
             inbox.line.pass(word);
         } else {
             self.pass(channel, inbox, is_open(word));
             inbox.line.is_next = is_in_line(word);
         }
+        self.hears(channel, inbox, outbox, word);
         Ok(())
+    }
+
+    /// A message from the other side was taken: what is sent from now on says so.
+    #[inline(always)]
+    fn hears<C: Channel>(&self, channel: &C, inbox: &Inbox, outbox: &mut Outbox, word: u64) {
+        outbox.has_heard = true;
+        if !outbox.line.hears(word, channel.modulus()) {
+            self.catch_up(channel, inbox, &mut outbox.line);
+        }
+    }
+
+    #[cold]
+    fn catch_up<C: Channel>(&self, channel: &C, inbox: &Inbox, line: &mut LineOut) {
+        // Relaxed: what was sent before the last cell was taken that `credit` has told of is visible.
+        if !self.has_arrived(channel, inbox) {
+            line.catches_up(most_under_way(channel));
+        }
     }
 
     #[inline(always)]
@@ -403,8 +415,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             .payload(at.cell(channel.cells()))
             .read(|source| Envelope::<InCell<'_>>::read(word, source, buffers, buffer_len).map(read));
         self.0.platform.fail_point("cell-copied")?;
-        outbox.hears(word);
         self.pass(channel, inbox, false);
+        self.hears(channel, inbox, outbox, word);
         read.ok_or(Failure::Dead(None))
     }
 

@@ -16,6 +16,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_04_short_and_longer_ones_in_bursts).ranks(&[2]),
         row!(message_04_the_ring_goes_round_many_times).ranks(&[1]),
         row!(message_04_taking_turns_many_times).ranks(&[1, 2]),
+        row!(message_04_answers_that_lie_while_hundreds_are_sent).ranks(&[2]),
         row!(message_05_long_then_short_in_order).ranks(&[2]),
         row!(message_10_a_short_buffer_keeps_the_message),
         row!(message_11_no_whole_number_of_elements),
@@ -172,6 +173,49 @@ fn message_04_taking_turns_many_times(comm: Communicator) -> Outcome {
         }
     }
     comm.barrier()?;
+    Ok(())
+}
+
+/// A word says how many messages were taken modulo 512, and a sender may have published more since the one that it takes next: it is not to
+/// take an old count for a new one.
+fn message_04_answers_that_lie_while_hundreds_are_sent(comm: Communicator) -> Outcome {
+    const ANSWERS: u64 = 8;
+    const WRAP: u64 = 512;
+    let (mut messages, rank, other) = pair(&comm)?;
+    let receive = |messages: &mut Messages, range: std::ops::RangeInclusive<u64>| -> Outcome {
+        for sent in range {
+            let mut received = [0];
+            messages.recv(&mut received, other, 0)?;
+            ensure!(received == [sent], "{received:?} in place of {sent}");
+        }
+        Ok(())
+    };
+    for number in 1..=ANSWERS {
+        match rank {
+            0 => messages.send(&[number], other, 0)?,
+            _ => {
+                receive(&mut messages, number..=number)?;
+                messages.send(&[number], other, 0)?;
+            }
+        }
+    }
+    for start in (ANSWERS + 1..=WRAP).step_by(8) {
+        match rank {
+            0 => (start..start + 8).try_for_each(|number| messages.send(&[number], other, 0))?,
+            _ => receive(&mut messages, start..=start + 7)?,
+        }
+        comm.barrier()?;
+    }
+    for number in 1..=ANSWERS {
+        if rank == 0 {
+            messages.send(&[WRAP + number], other, 0)?;
+            receive(&mut messages, number..=number)?;
+        }
+    }
+    comm.barrier()?;
+    if rank == 1 {
+        receive(&mut messages, WRAP + 1..=WRAP + ANSWERS)?;
+    }
     Ok(())
 }
 
