@@ -23,6 +23,7 @@ use crate::endpoint::wire::{
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::ProbeCookie;
 use crate::sys::cma::Fetched;
+use crate::sys::random;
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
 struct Share {
@@ -62,7 +63,8 @@ pub(crate) struct Shares {
 impl Shares {
     pub(crate) fn new() -> Self {
         let (shares, reply) = Default::default();
-        Shares { shares, keys: RandomState::new(), made: 0, reply, cookie: ProbeCookie::new() }
+        // From a number that no other process has: a forked child has the same keys as its siblings.
+        Shares { shares, keys: RandomState::new(), made: random::number(), reply, cookie: ProbeCookie::new() }
     }
 
     /// Shares memory that belongs to the endpoint from now on.
@@ -79,7 +81,7 @@ impl Shares {
 
     fn insert(&mut self, memory: Memory, len: u64, access: Access) -> Handle {
         let key = loop {
-            self.made += 1;
+            self.made = self.made.wrapping_add(1);
             let key = self.keys.hash_one(self.made);
             if !self.shares.contains_key(&key) {
                 break key;

@@ -1,6 +1,5 @@
 //! Single copy: whether ranks can read each other's memory (CMA), and which blocks are read in this way.
 
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use crate::copy::cpu;
 use crate::protocol::block_transfer::Address;
 use crate::segment::settings::SingleCopy;
 use crate::sys::cma::{self, Fetched, Token};
+use crate::sys::random;
 use crate::tuning::SINGLE_COPY_BELOW_BYTES;
 
 /// The processes of all ranks, whose memory each rank can read.
@@ -67,7 +67,7 @@ pub(crate) struct ProbeCookie(Box<[u8; size_of::<u64>()]>);
 
 impl ProbeCookie {
     pub(crate) fn new() -> Self {
-        ProbeCookie(Box::new(RandomState::new().hash_one(0).to_ne_bytes()))
+        ProbeCookie(Box::new(random::number().to_ne_bytes()))
     }
 
     /// What other ranks need to verify it.

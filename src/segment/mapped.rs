@@ -3,7 +3,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use crate::protocol::{Bell, Generation, Segment, Slot, Staging};
 use crate::segment::layout::ALIVE;
 use crate::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::sys::memory::mapping::Mapping;
+use crate::sys::random;
 use crate::sys::wait::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 
 /// The generation before a communicator's first round.
@@ -52,7 +52,7 @@ impl MappedSegment {
         word_of(mapping, layout.barrier_shape()).store(settings.shape.0, Relaxed);
         word_of(mapping, layout.single_copy()).store(settings.single_copy.0, Relaxed);
         word_of(mapping, layout.swap()).store(u32::from(!cpu::has_strings()), Relaxed);
-        word64_of(mapping, layout.key()).store(RandomState::new().hash_one(0), Relaxed);
+        word64_of(mapping, layout.key()).store(random::number(), Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
             // SAFETY: I1: inside the mapping and aligned by the layout, which reserves this space for it.

@@ -17,6 +17,7 @@ pub(crate) mod nodelete;
 pub(crate) mod numa;
 pub(crate) mod process;
 pub(crate) mod processors;
+pub(crate) mod random;
 pub(crate) mod shared_heap;
 pub(crate) mod shm_file;
 #[cfg_attr(not(target_os = "linux"), path = "sigusr2/none.rs")]

@@ -5,7 +5,6 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
@@ -16,6 +15,7 @@ use crate::sys::memory::huge;
 use crate::sys::memory::memfd;
 use crate::sys::memory::pages::{map_sparse, page_size};
 use crate::sys::memory::rlimit;
+use crate::sys::random;
 use crate::tuning::{HEAP_GROWS_BY_BYTES, HEAP_WINDOW_BYTES, HEAP_WINDOW_MEMORIES};
 
 /// With a limit on addresses there is no heap unless it leaves this many times the window's length.
@@ -48,7 +48,7 @@ impl Window {
         if rlimit::refuses((len as u64).saturating_mul(ADDRESSES), table_len as u64).is_some() {
             return None;
         }
-        let number = RandomState::new().hash_one(0);
+        let number = random::number();
         let file = memfd::sealed(len as u64, &CString::new(name(number)).ok()?).ok()?;
         let file = KeptFile::new(file).ok()?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;

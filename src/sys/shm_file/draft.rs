@@ -1,7 +1,6 @@
 //! A file that is not published yet: it gets its name when it is complete.
 
 use std::fs::{self, File};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,6 +11,7 @@ use super::{lock, names};
 use crate::codes::codes;
 use crate::sys::descriptors::beyond_standard;
 use crate::sys::file_size::without_sigxfsz;
+use crate::sys::random;
 
 /// Attempts at a private name, which contains a random number.
 const ATTEMPTS: u32 = 10;
@@ -93,7 +93,7 @@ impl Draft {
 fn create_private(directory: &Path, job: &str) -> io::Result<(File, Link)> {
     let mut last = io::Error::from_raw_os_error(libc::EEXIST);
     for _ in 0..ATTEMPTS {
-        let name = names::draft(job, RandomState::new().hash_one(0));
+        let name = names::draft(job, random::number());
         let path = file::path_of(directory, &name);
         match file::create_excl(&path) {
             Ok(file) => {
