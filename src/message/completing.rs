@@ -64,8 +64,7 @@ impl Messages {
         if let Some(done) = request.poll(core, state) {
             return done.map(Some);
         }
-        state.take_in(core, Wait { focus: None, ..wait })?;
-        poll(core, state, request).transpose()
+        state.take_in_until(core, wait, |state| poll(core, state, request)).transpose()
     }
 
     /// Waits until a request is complete. Not collective. Example: [`Sending`](crate::Sending).
@@ -181,7 +180,7 @@ impl Messages {
         core.check_rank(wait.operation, None)?;
         state.begin(core);
         // What has come has come before.
-        let _ = state.take_in(core, Wait { focus: None, ..wait });
+        let _ = state.take_in_until(core, wait, |_| None::<Result<(), Error>>);
         let request: &mut dyn Request = request;
         self.wait_for(wait, &mut [request], |core, state, requests| {
             // Each time: its sender may take the message of a receive back, too.

@@ -234,9 +234,9 @@ impl Messages {
         if let Some(found) = find(core, state) {
             return Ok(Some(found));
         }
-        let wait = Wait { focus: None, ..Wait::from(operation, pattern.rank()) };
-        state.take_in(core, wait)?;
-        state.poll_or_gone(core, wait, |state| find(core, state).map(Ok)).transpose()
+        let wait = Wait::from(operation, pattern.rank());
+        let look = |state: &mut State| state.poll_or_gone(core, wait, |state| find(core, state).map(Ok));
+        state.take_in_until(core, wait, look).transpose()
     }
 
     /// Waits for a message, and takes it.

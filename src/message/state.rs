@@ -8,7 +8,7 @@ use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::in_buffers::InBuffers;
 use crate::message::outgoing::Outgoing;
-use crate::protocol::message::channel::INLINE;
+use crate::protocol::message::channel::{INLINE, most_under_way};
 use crate::protocol::message::offer::{Offer, Part};
 use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled};
 use crate::protocol::{Failure, Killed, message};
@@ -255,6 +255,27 @@ impl State {
                 return Some(poll(self).unwrap_or(Err(full)));
             }
         }
+    }
+
+    /// For a call that does not wait: takes in what has come until `look` has a result. Nothing would tell its caller to look once more. A rank
+    /// that never stops sending holds it up for as many messages as a channel holds.
+    pub(crate) fn take_in_until<R>(
+        &mut self,
+        core: &Core,
+        wait: Wait,
+        mut look: impl FnMut(&mut Self) -> Option<Result<R, Error>>,
+    ) -> Option<Result<R, Error>> {
+        for _ in 0..most_under_way(&core.from(core.rank())).div_ceil(MESSAGE_BATCH) {
+            if let Err(error) = self.take_in(core, Wait { focus: None, ..wait }) {
+                return Some(Err(error));
+            }
+            let found = look(self);
+            // A send waits for nothing that comes.
+            if found.is_some() || wait.operation == Operation::Send || !self.has_more(core, wait.peer) {
+                return found;
+            }
+        }
+        None
     }
 
     /// Whether what is waited for may still come.

@@ -14,6 +14,7 @@ use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 pub(super) fn rows() -> Vec<Scenario> {
     vec![
         row!(notifier_misses_no_message).ranks(&[2, 4]),
+        row!(notifier_finds_a_message_behind_many).ranks(&[2, 4]),
         row!(notifier_is_quiet_where_nothing_happens).ranks(&[1, 2]),
         row!(notifier_tells_of_a_long_message_that_was_received).ranks(&[2]),
         row!(notifier_tells_of_room).ranks(&[2]),
@@ -50,6 +51,35 @@ fn take_number(messages: &mut Messages) -> Result<Option<(usize, u64)>, Error> {
     let (source, mut number) = (message.envelope().source, [0]);
     messages.recv_taken(message, &mut number)?;
     Ok(Some((source, number[0])))
+}
+
+/// What is looked for comes behind more than are taken in at once: no event is left that would tell to look again. Nor does a probe miss it.
+fn notifier_finds_a_message_behind_many(comm: Communicator) -> Outcome {
+    const MANY: u64 = 40;
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let notifier = messages.notifier()?;
+    for turn in 0..2 {
+        if rank > 0 {
+            (0..MANY).try_for_each(|number| messages.send(&[number], 0, 1))?;
+            messages.send(&[turn], 0, 2)?;
+        }
+        comm.barrier()?;
+        for source in (1..comm.size()).filter(|_| rank == 0) {
+            if turn == 0 {
+                ensure!(messages.try_probe(source, 2)?.is_some(), "a probe has not found it");
+            }
+            let mut received = [u64::MAX];
+            let mut receiving = messages.start_recv(&mut received, source, 2)?;
+            drive(&mut messages, &notifier, |messages| messages.test(&mut receiving))??;
+            drop(receiving);
+            ensure!(received == [turn]);
+        }
+        for _ in (0..MANY * (comm.size() as u64 - 1)).filter(|_| rank == 0) {
+            take_number(&mut messages)?.context("one was lost")?;
+        }
+        comm.barrier()?;
+    }
+    Ok(())
 }
 
 /// Each of the others sends a number, when it has got the answer to the last one: so it comes at any moment of the loop.
