@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import gc
+import signal
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import intranode
 from intranode import Communicator
-from job import run
+from job import Job, run
 
 
 def several(comm: Communicator) -> None:
@@ -106,7 +107,6 @@ def mistakes(comm: Communicator) -> list[str]:
 
 def died(comm: Communicator) -> str:
     import os
-    import signal
 
     from intranode import MPI
 
@@ -120,6 +120,56 @@ def died(comm: Communicator) -> str:
     except intranode.Error as error:
         return type(error).__name__
     return "none"
+
+
+def behind_failures(comm: Communicator) -> list[str]:
+    """Calls that fail at their start, alone, behind another one and in front of one: each error is that of its request."""
+    from intranode import MPI
+
+    world, seen = MPI.COMM_WORLD, list[str]()
+
+    def fails() -> Any:
+        return world.Ireduce_scatter(numpy.ones(4), numpy.zeros(2), [2])
+
+    def waits(request: Any) -> None:
+        try:
+            request.Wait()
+            seen.append("none")
+        except Exception as error:
+            seen.append(type(error).__name__)
+
+    waits(fails())
+    for _ in range(2):
+        waits(world.Ibarrier())
+    requests = [world.Ibarrier(), fails(), world.Ibarrier()]
+    for place in (1, 0, 2, 1):
+        waits(requests[place])
+    # One that begins later, since a step of the call before it is to come.
+    own, total = numpy.zeros(1), numpy.ones(world.size)
+    for request in [world.Ireduce_scatter(total, own), fails(), world.Ibarrier()]:
+        waits(request)
+    world.Barrier()
+    assert own[0] == world.size
+    return seen
+
+
+def interrupted(comm: Communicator) -> list[str]:
+    """Ctrl-C ends the wait for one, which raises that once, and the communicator: each later call says so."""
+    from intranode import MPI
+
+    world, seen = MPI.COMM_WORLD, list[str]()
+    calls: list[Any] = [lambda: world.recv(source=0)]
+    if comm.rank == 0:
+        request = world.Ibarrier()
+        calls = [request.Wait, request.Wait, *[lambda: world.Ibarrier().Wait()] * 2, world.Barrier]
+    print("ready", flush=True)
+    for call in calls:
+        try:
+            call()
+            seen.append("none")
+        except BaseException as error:
+            seen.append(type(error).__name__)
+    return seen
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -139,3 +189,20 @@ def test_mistakes_are_errors_on_all_ranks() -> None:
 
 def test_a_death_ends_a_request() -> None:
     assert run("test_started:died", 3) == ["RankDied", -9, "RankDied"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_calls_go_on_behind_one_that_fails_at_its_start(size: int) -> None:
+    first = ["InvalidArgument", "none", "none"]
+    assert run("test_started:behind_failures", size) == [
+        [*first, "InvalidArgument", "none", "none", "none", "none", "InvalidArgument", "none"]
+    ] * size
+
+
+def test_calls_behind_one_that_ctrl_c_has_ended() -> None:
+    with Job("test_started:interrupted", 2) as job:
+        for rank in range(2):
+            assert job.wait_for_line(rank) == b"ready\n"
+        time.sleep(0.2)  # it is in its call, or will be: any moment is a valid one
+        job.ranks[0].send_signal(signal.SIGINT)
+        assert job.results() == [["KeyboardInterrupt", "none", *["Interrupted"] * 3], ["Interrupted"]]

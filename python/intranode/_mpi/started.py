@@ -24,6 +24,7 @@ class Collective(Request):
     def __init__(self, request: Request | None = None) -> None:
         self._queue: Queue | None = None
         self._steps: Steps | None = None
+        """None: it is complete, or has failed."""
         self._now: _core.Begun | None = None
         self._left = 0
         self._failed: BaseException | None = None
@@ -37,7 +38,7 @@ class Collective(Request):
             self._left -= 1
             return False
         except StopIteration:
-            self._known = NOTHING
+            self._known, self._steps = NOTHING, None
         except errors.Error as error:
             self._fail(error)
         except BaseException as error:
@@ -47,7 +48,7 @@ class Collective(Request):
 
     def _go_through(self, wait: bool) -> bool:
         """Goes on with its steps. Whether it is complete, or has failed."""
-        if self._now is None and self._next(None):
+        if self._steps is None or (self._now is None and self._next(None)):
             return True
         while True:
             assert self._now is not None
@@ -75,14 +76,20 @@ class Collective(Request):
         return self._known is not None
 
     def _try(self) -> bool:
-        if self._known is None and self._failed is None and self._queue is not None:
-            self._queue.go_on(self, wait=False)
-        return self._is_over()
+        return self._becomes_over(wait=False)
 
     def _await(self) -> None:
+        self._becomes_over(wait=True)
+
+    def _becomes_over(self, wait: bool) -> bool:
         if self._known is None and self._failed is None and self._queue is not None:
-            self._queue.go_on(self, wait=True)
-        self._is_over()
+            try:
+                self._queue.go_on(self, wait)
+            except BaseException:
+                # If it is its own error, that was raised with this.
+                self._is_over()
+                raise
+        return self._is_over()
 
     def _wait_some(self, _: Sequence[Request]) -> None:
         """Those of a communicator complete in their order: waits for the first."""
@@ -119,7 +126,7 @@ class Queue:
         """A call of this number of steps."""
         call = Collective()
         call._comm, call._queue, call._steps, call._left, call._active = comm, self, steps, number, True
-        while self._calls and (self._calls[0]._known is not None or self._calls[0]._failed is not None):
+        while self._calls and self._calls[0]._steps is None:
             self._calls.popleft()
         if all(each._left == 0 for each in self._calls):
             call._next(None)
@@ -141,7 +148,7 @@ class Queue:
     def _begin(self) -> None:
         """Begins the calls that a step to come has held back."""
         for call in self._calls:
-            if call._now is None and call._failed is None:
+            if call._now is None and call._steps is not None:
                 call._next(None)
             if call._left:
                 return
