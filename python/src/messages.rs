@@ -141,8 +141,22 @@ impl Messages {
         Ok((PyBytes::new(py, &data), known(envelope)))
     }
 
-    fn probe(&self, py: Python<'_>, sender: Option<Rank>, tag: Option<TagNumber>) -> PyResult<Known> {
-        self.call(py, |messages| messages.probe(source(sender), self::tag(tag))).map(known)
+    /// Meanwhile these requests go on.
+    fn probe(
+        &self,
+        py: Python<'_>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
+        requests: Vec<Bound<'_, Started>>,
+    ) -> PyResult<Known> {
+        let requests: Vec<&Started> = requests.iter().map(Bound::get).collect();
+        let found = self.call(py, |messages| {
+            let mut locked: Vec<_> = requests.iter().map(|request| request.lock()).collect();
+            let mut open: Vec<&mut dyn Request> =
+                locked.iter_mut().filter_map(|pending| pending.request()).collect();
+            messages.probe_with(source(sender), self::tag(tag), &mut open)
+        })?;
+        Ok(known(found))
     }
 
     fn try_probe(

@@ -366,3 +366,54 @@ def forgotten(comm: Communicator) -> list[int]:
 
 def test_a_send_goes_on_without_its_request() -> None:
     assert run("test_requests:forgotten", 2)[1] == [10, 100_000, 10_000_000]
+
+
+def looked_for(comm: Communicator, way: str) -> list[Any]:
+    """Rank 1 sends what is looked for when a receive that was started has received."""
+    from intranode import MPI
+
+    world, big, status = MPI.COMM_WORLD, numpy.ones(1 << 17), MPI.Status()
+    if comm.rank == 1:
+        world.Send(big, 0, 1)
+        world.Send(big[:3], 0, 2)
+        return []
+    found = numpy.zeros(1 << 17)
+    receiving = world.Irecv(found, 1, 1)
+    if way == "Probe":
+        world.Probe(1, 2, status)
+    else:
+        end = time.monotonic() + 20
+        while not world.Iprobe(1, 2, status) and time.monotonic() < end:
+            time.sleep(0)
+    results = [status.tag, status.Get_count(MPI.DOUBLE), bool(receiving.Test()), float(found.sum())]
+    world.Recv(found, 1, 2)
+    return results
+
+
+@pytest.mark.parametrize("way", ["Probe", "Iprobe"])
+def test_receives_go_on_in_a_probe(way: str) -> None:
+    assert run("test_requests:looked_for", 2, way, timeout=5.0)[0] == [2, 3, True, float(1 << 17)]
+
+
+def found_nothing(comm: Communicator) -> list[Any]:
+    """A probe ends by the time-out, and without using a processor until then, also where a receive goes on."""
+    from intranode import MPI
+
+    world, raised = MPI.COMM_WORLD, []
+    if comm.rank == 1:
+        while not world.Iprobe(source=0):
+            time.sleep(0.01)
+        return []
+    receiving = world.Irecv(numpy.zeros(1), 1, 1)
+    before = time.process_time()
+    try:
+        world.Probe(1, 2)
+    except intranode.TimedOut as error:
+        raised.append((error.late, time.process_time() - before < 0.5))
+    world.send(None, 1)
+    receiving.Cancel()
+    return raised
+
+
+def test_a_probe_times_out_while_receives_go_on() -> None:
+    assert run("test_requests:found_nothing", 2, timeout=1.0)[0] == [([1], True)]

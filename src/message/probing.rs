@@ -9,7 +9,7 @@ use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern, Source, Tag};
 use crate::message::messages::Messages;
-use crate::message::request::Receiving;
+use crate::message::request::{Receiving, Request};
 use crate::message::state::{State, Wait, is_whole};
 
 /// A message that [`Messages::take`] has found: no other receive gets it. Dropped, it is there for other receives again.
@@ -158,6 +158,74 @@ impl Messages {
         let wait = Wait::from(Operation::Probe, pattern.rank());
         let found = state.wait(core, wait, |state| state.find(core, pattern).map(Ok))?;
         found.ok_or_else(|| core.timed_out(Operation::Probe, core.awaited(pattern.rank())))
+    }
+
+    /// The same while these requests go on, which sends and receives do only in calls that they are passed to: another rank may wait for one of
+    /// them before it sends what is looked for. Those that have completed, or failed, say so when they are tested or waited for. Not collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     let mut messages = comm.messages()?;
+    ///     if comm.rank() == 1 {
+    ///         messages.send(&vec![1u8; 1 << 20], 0, 1)?; // returns when it is received
+    ///         return messages.send(&[2u8], 0, 2).map(|()| 0);
+    ///     }
+    ///     let mut data = vec![0u8; 1 << 20];
+    ///     let mut receiving = messages.start_recv(&mut data, 1, 1)?;
+    ///     let envelope = messages.probe_with(1, 2, &mut [&mut receiving])?;
+    ///     messages.wait(&mut receiving)?;
+    ///     Ok::<usize, intranode::Error>(envelope.bytes)
+    /// })?;
+    /// assert!(matches!(results[..], [Ok(1), Ok(0)]));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`probe`](Messages::probe). As long as one of the requests goes on, no time-out passes.
+    ///
+    /// # Panics
+    /// When a request belongs to other messages.
+    pub fn probe_with(
+        &mut self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        requests: &mut [&mut dyn Request],
+    ) -> Result<Envelope, Error> {
+        let pattern = self.pattern(Operation::Probe, from, tag)?;
+        match self.core.recorder() {
+            None => self.probe_with_now(pattern, requests),
+            Some(lane) => self.recorded(
+                (lane, Operation::Probe),
+                |messages| messages.probe_with_now(pattern, requests),
+                |_| 0,
+            ),
+        }
+    }
+
+    fn probe_with_now(
+        &mut self,
+        pattern: Pattern,
+        requests: &mut [&mut dyn Request],
+    ) -> Result<Envelope, Error> {
+        let Messages { core, state, .. } = self;
+        // The requests may wait for any rank.
+        let wait = Wait { focus: None, ..Wait::from(Operation::Probe, pattern.rank()) };
+        loop {
+            let (mut first, mut last) = (None, (0, 0));
+            let found = state.wait(core, wait, |state| {
+                // Their results stay with them.
+                let done = requests.iter_mut().filter_map(|request| request.poll(core, state)).count();
+                last = (done, requests.iter().map(|request| request.progress()).sum::<usize>());
+                first.get_or_insert(last);
+                state.find(core, pattern).map(Ok)
+            })?;
+            if let Some(envelope) = found {
+                return Ok(envelope);
+            }
+            if first == Some(last) {
+                return Err(core.timed_out(Operation::Probe, core.awaited(pattern.rank())));
+            }
+        }
     }
 
     /// The same without waiting: `None` if no message that matches has come. Not collective. Example: [`Message`].

@@ -132,19 +132,26 @@ class Messages(Communicator):
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         """Waits for a message, which stays."""
-        known = NOTHING if source == PROC_NULL else self._post.probe(_any(source), _any(tag))
+        known = NOTHING if source == PROC_NULL else self._post.probe(_any(source), _any(tag), self._receives_to_come())
         if status is not None:
             status._set(known)
         return True
 
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         """Whether a message has come, which stays."""
-        known = NOTHING if source == PROC_NULL else self._post.try_probe(_any(source), _any(tag))
+        known: tuple[int, int, int] | None = NOTHING
+        if source != PROC_NULL:
+            self._receives_to_come()
+            known = self._post.try_probe(_any(source), _any(tag))
         if known is not None and status is not None:
             status._set(known)
         return known is not None
 
     probe, iprobe = Probe, Iprobe
+
+    def _receives_to_come(self) -> list[_core.Started]:
+        """Goes on with the receives that were started, and returns those that are not complete."""
+        return [started for each in list(self._receives) if each._is_to_come() for started in each._open()]
 
     def Send_init(self, buf: Any, dest: int, tag: int = 0, synchronous: bool = False) -> Prequest:
         """A send for `Start`."""

@@ -120,6 +120,8 @@ fn message_20_nothing_comes(comm: Communicator) -> Outcome {
     let mut requests: Vec<_> = receivings.iter_mut().map(|one| one as &mut dyn Request).collect();
     let error = messages.wait_all(&mut requests).expect_err("nobody sends");
     ensure_matches!(error, Error::TimedOut { operation: Operation::Recv, late, .. } if **late == others);
+    let error = messages.probe_with(other, 2, &mut requests).expect_err("nobody sends");
+    ensure_matches!(error, Error::TimedOut { operation: Operation::Probe, late, .. } if **late == [other]);
     still_works(&comm)
 }
 

@@ -13,6 +13,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_08_any_source_and_tag_tell_who_and_what).ranks(&[2, 4, 8]),
         row!(message_09_communicators_are_apart).ranks(&[2, 4]),
         row!(message_12_a_probe_tells_the_next_message).ranks(&[2, 4]),
+        row!(message_12_receives_go_on_in_a_probe).ranks(&[2]),
         row!(message_13_what_is_taken_is_taken).ranks(&[2]),
         row!(message_15_an_unmatched_long_one_is_not_in_the_way).ranks(&[2]),
         row!(message_27_too_many_short_ones_that_nobody_receives).ranks(&[1]),
@@ -114,6 +115,30 @@ fn message_12_a_probe_tells_the_next_message(comm: Communicator) -> Outcome {
         for number in 0..20 {
             messages.send(&bytes(rank, number * 1000), 0, number as u64)?;
         }
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// The sender waits for receives that were started before it sends what is looked for; one of them has too short a buffer.
+fn message_12_receives_go_on_in_a_probe(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 0 {
+        let (mut long, mut short) = (vec![0; 2 << 20], [0u8; 1]);
+        let mut receiving = messages.start_recv(&mut long, other, 1)?;
+        let mut truncated = messages.start_recv(&mut short, other, 3)?;
+        let probed = messages.probe_with(other, 2, &mut [&mut truncated, &mut receiving])?;
+        ensure!(probed.bytes == 5 && messages.test(&mut receiving)?.is_some());
+        ensure_matches!(messages.test(&mut truncated), Err(Error::Truncated { .. }));
+        // What is there is found at once, and nothing goes on.
+        ensure!(messages.probe_with(Source::Any, 2, &mut [])? == probed);
+        drop(truncated);
+        ensure!(messages.recv(&mut [0u8; 2], other, 3)?.bytes == 2);
+        ensure!(long == bytes(other, 2 << 20));
+    } else {
+        messages.send(&[1u8; 2], other, 3)?;
+        messages.send(&bytes(rank, 2 << 20), other, 1)?;
+        messages.send(&[2u8; 5], other, 2)?;
     }
     comm.barrier()?;
     Ok(())
