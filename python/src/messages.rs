@@ -270,6 +270,12 @@ impl Started {
 
 #[pymethods]
 impl Started {
+    /// Those that it goes on with, also when this rank has left their communicator.
+    #[getter]
+    fn messages(&self, py: Python<'_>) -> Py<Messages> {
+        self.messages.clone_ref(py)
+    }
+
     fn wait(&self, py: Python<'_>) -> PyResult<Known> {
         self.messages.get().call(py, |messages| {
             let mut pending = self.lock();

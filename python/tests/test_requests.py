@@ -417,3 +417,29 @@ def found_nothing(comm: Communicator) -> list[Any]:
 
 def test_a_probe_times_out_while_receives_go_on() -> None:
     assert run("test_requests:found_nothing", 2, timeout=1.0)[0] == [([1], True)]
+
+
+def sent_to_one_that_left(comm: Communicator) -> list[Any]:
+    """What `Bsend` could not send is in the way of no other send."""
+    from intranode import MPI
+
+    world, found = MPI.COMM_WORLD, numpy.zeros(1)
+    part = world.Dup()
+    if comm.rank == 0:
+        part.Bsend(numpy.zeros(1 << 20), 2)
+    world.Barrier()
+    if comm.rank == 2:
+        part._mail = None
+    world.Barrier()
+    if comm.rank == 0:
+        for _ in range(2):
+            part.Isend(numpy.ones(1), 1).Wait()
+    if comm.rank == 1:
+        for _ in range(2):
+            part.Recv(found, 0)
+    world.Barrier()
+    return [found[0], len(part._kept)]
+
+
+def test_a_send_to_one_that_left_is_no_error_of_another() -> None:
+    assert run("test_requests:sent_to_one_that_left", 3)[:2] == [[0.0, 0], [1.0, 0]]

@@ -152,6 +152,40 @@ def test_a_rank_leaves_when_what_it_has_buffered_is_received(tmp_path: Path) -> 
     assert done.returncode == 1 and "LookupError" in done.stderr and time.monotonic() - began < 40, done.stderr
 
 
+LEAVES_ANY = """
+import gc, os, sys, time
+from intranode import MPI
+world, big, way = MPI.COMM_WORLD, bytearray(1 << 20), sys.argv[1]
+comm = {"world": lambda: world, "split": lambda: world.Split(0, world.rank)}.get(way, world.Dup)()
+if world.rank == 0:
+    for dest in 2, 2, 1:
+        comm.Bsend(big, dest)
+pids = world.allgather(os.getpid())
+receives = [comm.Irecv(big, 0) for _ in range(2)] if world.rank == 2 else []
+if way == "freed":
+    comm.Free()
+if world.rank == 0:
+    comm = None
+    gc.collect()
+elif world.rank == 2:
+    end = time.monotonic() + 1
+    for rank in 1, 0:  # until they have ended
+        while os.path.exists(f"/proc/{pids[rank]}/exe") and time.monotonic() < end:
+            time.sleep(0.01)
+    MPI.Request.Waitall(receives)
+    print("received")
+"""
+
+
+@pytest.mark.parametrize("way", ["world", "split", "gone", "freed"])
+def test_a_rank_leaves_when_what_any_communicator_has_buffered_is_received(way: str, tmp_path: Path) -> None:
+    """Another receiver leaves before. The program may not name the communicator any more, or have freed it."""
+    script = tmp_path / "leaves.py"
+    script.write_text(LEAVES_ANY)
+    done = launch(3, str(script), way)
+    assert (done.returncode, done.stdout) == (0, "received\n"), done.stderr
+
+
 def test_a_sub_interpreter_is_refused() -> None:
     code = (
         "try: import _interpreters as many\n"

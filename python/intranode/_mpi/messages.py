@@ -6,7 +6,7 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import _core, errors
 from .._communicator import Communicator
@@ -19,6 +19,9 @@ from .status import Status
 
 class Messages(Communicator):
     """A communicator that sends and receives, with mpi4py's names."""
+
+    _owing: ClassVar[dict[int, Messages]] = {}
+    """Those with sends that no request waits for, by their `id`: also those that the program names no more."""
 
     def __init__(self, joined: _core.Joined | Communicator) -> None:
         """What it stands for is what `__new__` has been given."""
@@ -59,8 +62,7 @@ class Messages(Communicator):
     def _sending(self, data: Callable[[], Any], dest: int, tag: int, synchronous: bool) -> Request:
         if dest == PROC_NULL:
             return Request._of(None, None)
-        if self._kept:
-            self._kept = [each for each in self._kept if not each.Test()]
+        self._kept_to_come()
         return Request._of(self, self._post.start_send(data(), dest, tag, synchronous))
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
@@ -190,13 +192,29 @@ class Messages(Communicator):
 
     def _keep(self, request: Request) -> None:
         if not request.Test():
-            self._kept.append(request)
+            self._owe(request)
 
-    def _finish_kept(self) -> None:
-        """Waits until what no request waits for is sent; not for a rank that never receives it."""
-        with contextlib.suppress(errors.Error):
-            while self._kept:
-                self._kept.pop().Wait()
+    def _owe(self, request: Request) -> None:
+        """A send that no request waits for."""
+        self._kept.append(request)
+        self._owing[id(self)] = self
+
+    def _kept_to_come(self) -> list[Request]:
+        """Goes on with the sends that no request waits for, and returns those that are not complete."""
+        if self._kept:
+            self._kept = [each for each in self._kept if _is_to_be_sent(each)]
+            if not self._kept:
+                self._owing.pop(id(self), None)
+        return self._kept
+
+    @classmethod
+    def _finish_kept(cls) -> None:
+        """Waits until what no request waits for is sent, in all communicators; not for a rank that never receives it."""
+        for comm in list(cls._owing.values()):
+            # The time-out, or the end of the communicator.
+            with contextlib.suppress(errors.Error):
+                while together := comm._kept_to_come():
+                    together[0]._wait_some(together)
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Sends an object."""
@@ -258,6 +276,13 @@ class Messages(Communicator):
         return received
 
     ibsend = isend
+
+
+def _is_to_be_sent(kept: Request) -> bool:
+    """Whether it is not complete. Its error, that its receiver has left, is that of no other call."""
+    with contextlib.suppress(errors.Error):
+        return not kept.Test()
+    return False
 
 
 def _any(value: int) -> int | None:

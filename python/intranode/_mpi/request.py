@@ -74,7 +74,7 @@ class Request(Several):
                 return
             with contextlib.suppress(errors.Truncated):
                 # Of another one, or of this: the next look says.
-                self._comm._post.wait_any([started for each in [self, *others] for started in each._open()])
+                self._started.messages.wait_any([started for each in [self, *others] for started in each._open()])
 
     def _wait_some(self, together: Sequence[Request]) -> None:
         """Waits until one of these, messages of its communicator, is complete, or another receive of that."""
@@ -83,7 +83,7 @@ class Request(Several):
         known = set(map(id, awaited))
         others = [each for each in list(self._comm._receives) if id(each._started) not in known and each._is_to_come()]
         with contextlib.suppress(errors.Truncated):
-            self._comm._post.wait_any([*awaited, *(started for each in others for started in each._open())])
+            awaited[0].messages.wait_any([*awaited, *(started for each in others for started in each._open())])
 
     def _is_to_come(self) -> bool:
         """Whether it goes on while another one is waited for. Its error is raised where it is waited for itself."""
@@ -184,7 +184,7 @@ class Request(Several):
             kept = Request._of(self._comm, self._started)
             # It ends with its communicator.
             kept._is_kept = True
-            self._comm._kept.append(kept)
+            self._comm._owe(kept)
 
     def __bool__(self) -> bool:
         return self._active
