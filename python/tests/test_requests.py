@@ -419,6 +419,49 @@ def test_a_probe_times_out_while_receives_go_on() -> None:
     assert run("test_requests:found_nothing", 2, timeout=1.0)[0] == [([1], True)]
 
 
+def beside_one_that_left(comm: Communicator) -> list[Any]:
+    """Rank 2 has left, for which a receive of rank 0 waits: an error of this receive only."""
+    from intranode import MPI
+
+    world, found, results = MPI.COMM_WORLD, numpy.zeros(2), list[Any]()
+    part = world.Dup()
+    if comm.rank == 2:
+        # Of messages: the others know at once, and go on.
+        part._mail = None
+    if comm.rank == 1:
+        part.Recv(found[:1], 0)
+        part.Send(found[:1] + 1, 0, 2)
+        part.Probe(0, 3)
+        part.Send(found[:1] + 2, 0, 3)
+        part.Recv(found[:1], 0, 3)
+    if comm.rank == 0:
+        lost = part.Irecv(found[:1], 2)
+        while not results:
+            try:
+                lost.Get_status()
+            except intranode.RankLeft as error:
+                results.append(error.rank)
+        kept = part.Irecv(found[:1], 2)
+        other = part.Irecv(found[1:], 1, 2)
+        part.Send(numpy.ones(1), 1)
+        other.Wait()
+        results.append(found[1])
+        part.Send(found[:1], 1, 3)
+        part.Probe(1, 3)
+        MPI.Request.Waitany([part.Irecv(found[1:], 1, 3)])
+        results.append(found[1])
+        try:
+            kept.Wait()
+        except intranode.RankLeft as error:
+            results.append(error.rank)
+    comm.barrier()
+    return results
+
+
+def test_a_rank_that_left_is_an_error_of_its_receives() -> None:
+    assert run("test_requests:beside_one_that_left", 3)[0] == [2, 2.0, 3.0, 2]
+
+
 def sent_to_one_that_left(comm: Communicator) -> list[Any]:
     """What `Bsend` could not send is in the way of no other send."""
     from intranode import MPI

@@ -12,6 +12,9 @@ from .constants import NOTHING
 from .several import Several
 from .status import Status
 
+_OF_ONE = (errors.Truncated, errors.RankLeft)
+"""The errors of one request: the others go on."""
+
 if TYPE_CHECKING:
     from .messages import Messages
 
@@ -72,7 +75,7 @@ class Request(Several):
             others = [each for each in list(self._comm._receives) if each is not self and each._is_to_come()]
             if not others:
                 return
-            with contextlib.suppress(errors.Truncated):
+            with contextlib.suppress(*_OF_ONE):
                 # Of another one, or of this: the next look says.
                 self._started.messages.wait_any([started for each in [self, *others] for started in each._open()])
 
@@ -82,12 +85,12 @@ class Request(Several):
         awaited = [started for each in together for started in each._open()]
         known = set(map(id, awaited))
         others = [each for each in list(self._comm._receives) if id(each._started) not in known and each._is_to_come()]
-        with contextlib.suppress(errors.Truncated):
+        with contextlib.suppress(*_OF_ONE):
             awaited[0].messages.wait_any([*awaited, *(started for each in others for started in each._open())])
 
     def _is_to_come(self) -> bool:
         """Whether it goes on while another one is waited for. Its error is raised where it is waited for itself."""
-        with contextlib.suppress(errors.Truncated):
+        with contextlib.suppress(*_OF_ONE):
             return self._active and not self._try()
         return False
 
