@@ -24,14 +24,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("-n", type=int, default=os.cpu_count() or 1, metavar="N", help="ranks; default: processors")
     parser.add_argument("--timeout", metavar="SECONDS", help="without progress, after which a call fails, or none; default 60")
-    parser.add_argument("-m", metavar="MODULE", dest="module", help="a module instead of a script")
+    module = "a module instead of a script, and its arguments"
+    parser.add_argument("-m", nargs=argparse.REMAINDER, metavar="MODULE ...", dest="module", help=module)
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="the script, or -- a program")
     options = parser.parse_args(arguments)
     if options.n < 1:
         parser.error(f"-n {options.n}: at least one rank is needed")
     rest: list[str] = options.rest
     if options.module:
-        command = [sys.executable, "-m", options.module, *rest]
+        command = [sys.executable, "-m", *options.module, *rest]
     elif rest[:1] == ["--"] and len(rest) > 1:
         command = rest[1:]
     elif rest and rest[0] != "--":

@@ -226,6 +226,15 @@ def test_the_launcher(tmp_path: Path) -> None:
     assert done.returncode == 2 and "at least one rank" in done.stderr
 
 
+def test_the_launcher_passes_options_to_a_module(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("import os, sys\nos.write(1, f'{sys.argv[1:]}\\n'.encode())\n")
+    for options in (["-n", "3", "--timeout", "none"], ["--help"], ["a", "-m", "b"], ["--", "-x"], []):
+        done = launch(2, "-m", "module", *options, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, f"{options}\n" * 2), done.stderr
+    done = launch(2, "-m")
+    assert done.returncode == 2 and "script" in done.stderr
+
+
 def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
