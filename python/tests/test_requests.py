@@ -486,3 +486,24 @@ def sent_to_one_that_left(comm: Communicator) -> list[Any]:
 
 def test_a_send_to_one_that_left_is_no_error_of_another() -> None:
     assert run("test_requests:sent_to_one_that_left", 3)[:2] == [[0.0, 0], [1.0, 0]]
+
+
+def again(_: Communicator) -> list[Any]:
+    """A persistent request that was cancelled once."""
+    from intranode import MPI
+
+    world, found, status, results = MPI.COMM_WORLD, numpy.zeros(1), MPI.Status(), list[Any]()
+    request = world.Recv_init(found, 0)
+    for value in range(3):
+        request.Start()
+        if value == 1:
+            request.Cancel()
+        else:
+            world.Send(numpy.full(1, value + 1.0), 0)
+        request.Wait(status)
+        results.append((status.Is_cancelled(), found[0]))
+    return results
+
+
+def test_a_request_is_cancelled_until_it_is_started_again() -> None:
+    assert run("test_requests:again", 1) == [[(False, 1.0), (True, 1.0), (False, 3.0)]]

@@ -48,7 +48,7 @@ class Request(Several):
         return request
 
     def _start(self, comm: Messages | None, started: _core.Started | None, place: Any) -> None:
-        self._comm, self._started, self._place, self._active = comm, started, place, True
+        self._comm, self._started, self._place, self._active, self._cancelled = comm, started, place, True, False
         self._known = NOTHING if started is None else None
         if comm is not None and (place is not None or self._receives):
             comm._receives.add(self)
