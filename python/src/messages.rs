@@ -151,9 +151,8 @@ impl Messages {
     ) -> PyResult<Known> {
         let requests: Vec<&Started> = requests.iter().map(Bound::get).collect();
         let found = self.call(py, |messages| {
-            let mut locked: Vec<_> = requests.iter().map(|request| request.lock()).collect();
-            let mut open: Vec<&mut dyn Request> =
-                locked.iter_mut().filter_map(|pending| pending.request()).collect();
+            let mut locked = open(&requests);
+            let mut open = requests_of(&mut locked);
             messages.probe_with(source(sender), self::tag(tag), &mut open)
         })?;
         Ok(known(found))
@@ -220,23 +219,28 @@ impl Messages {
     fn wait_any(&self, py: Python<'_>, requests: Vec<Bound<'_, Started>>) -> PyResult<Option<usize>> {
         let requests: Vec<&Started> = requests.iter().map(Bound::get).collect();
         self.call(py, |messages| {
-            let mut seen = HashSet::new();
-            let firsts =
-                requests.iter().enumerate().filter(|(_, request)| seen.insert(ptr::from_ref(**request)));
-            let mut locked: Vec<_> = firsts.map(|(place, request)| (place, request.lock())).collect();
-            // Those that are complete are not asked for, so that places among the others are other ones.
-            let open = locked.iter_mut().enumerate();
-            let (indices, mut open): (Vec<usize>, Vec<&mut dyn Request>) =
-                open.filter_map(|(index, (_, pending))| Some((index, pending.request()?))).unzip();
-            let found = messages.wait_any(&mut open)?;
-            drop(open);
+            let mut locked = open(&requests);
+            let found = messages.wait_any(&mut requests_of(&mut locked))?;
             Ok(found.map(|(at, envelope)| {
-                let (place, pending) = &mut locked[indices[at]];
+                let (place, pending) = &mut locked[at];
                 requests[*place].deliver(pending, envelope);
                 *place
             }))
         })
     }
+}
+
+/// Those of these requests that are not complete, each once, with their places. The others are not kept locked while this rank waits:
+/// `received` waits for the lock without detaching from the interpreter.
+fn open<'r>(requests: &[&'r Started]) -> Vec<(usize, MutexGuard<'r, Pending>)> {
+    let mut seen = HashSet::new();
+    let firsts = requests.iter().enumerate().filter(|(_, request)| seen.insert(ptr::from_ref(**request)));
+    let locked = firsts.map(|(place, request)| (place, request.lock()));
+    locked.filter(|(_, pending)| pending.done().is_none()).collect()
+}
+
+fn requests_of<'a>(locked: &'a mut [(usize, MutexGuard<'_, Pending>)]) -> Vec<&'a mut dyn Request> {
+    locked.iter_mut().filter_map(|(_, pending)| pending.request()).collect()
 }
 
 /// A request.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -507,3 +508,34 @@ def again(_: Communicator) -> list[Any]:
 
 def test_a_request_is_cancelled_until_it_is_started_again() -> None:
     assert run("test_requests:again", 1) == [[(False, 1.0), (True, 1.0), (False, 3.0)]]
+
+
+def beside_a_wait(comm: Communicator, path: str) -> list[Any]:
+    """A thread waits for two requests, one of which is complete, and another thread takes what that has received."""
+    from threading import Thread
+
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    if comm.rank == 1:
+        world.send("text", 0, 1)
+        while not Path(path).exists():
+            time.sleep(0.01)
+        world.send("end", 0, 2)
+        return []
+    post = world._post
+    done, open_ = post.start_recv_bytes(1, 1), post.start_recv_bytes(1, 2)
+    done.wait()
+    thread = Thread(target=lambda: post.wait_any([done, open_]))
+    thread.start()
+    received = []
+    for _ in range(30):  # it waits in most of these
+        time.sleep(0.01)
+        received.append(done.received())
+    Path(path).touch()
+    thread.join()
+    return [len(set(received)), open_.test() is not None]
+
+
+def test_a_complete_request_is_not_locked_by_a_wait(tmp_path: Path) -> None:
+    assert run("test_requests:beside_a_wait", 2, str(tmp_path / "taken"), timeout=5.0)[0] == [1, True]
