@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from ._run import ends_with_parent
+from ._run import ends_with_parent, how
 
 _GRACE = 1.0
 """How long the other ranks have to end by themselves when one has failed, in seconds."""
@@ -83,9 +83,8 @@ def _run(command: list[str], size: int, variables: dict[str, str]) -> int:
                 running.discard(number)
                 if code and not first:
                     first = 128 - code if code < 0 else code
-                    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
                     if running and not forwarded:
-                        print(f"intranode: rank {number} {how}; the other ranks are ended", file=sys.stderr)
+                        print(f"intranode: rank {number} {how(code)}; the other ranks are ended", file=sys.stderr)
                     deadline = time.monotonic() + _GRACE
             if deadline is not None and time.monotonic() > deadline:
                 break

@@ -139,7 +139,7 @@ def _results(ranks: list[_Rank], progress: Callable[[int, Any], None] | None) ->
                     selector.unregister(key.fileobj)
                     code = rank.process.wait()
                     if rank.result is None and not any(each is rank for each, _ in first):
-                        first.append((rank, RuntimeError(f"rank {rank.rank} ended without a result: {_how(code)}")))
+                        first.append((rank, RuntimeError(f"rank {rank.rank} ended without a result: it {how(code)}")))
             if first and deadline is None:
                 deadline = time.monotonic() + _GRACE
     if first:
@@ -150,8 +150,15 @@ def _results(ranks: list[_Rank], progress: Callable[[int, Any], None] | None) ->
     return [rank.result[1] for rank in ranks if rank.result is not None]
 
 
-def _how(code: int) -> str:
-    return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with {code}"
+def how(code: int) -> str:
+    """How a process has ended."""
+    if code >= 0:
+        return f"exited with {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        # Of real-time signals only the first and the last have names.
+        return f"was killed by signal {-code}"
 
 
 def report(value: Any) -> None:

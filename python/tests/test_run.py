@@ -235,6 +235,20 @@ def test_the_launcher_passes_options_to_a_module(tmp_path: Path) -> None:
     assert done.returncode == 2 and "script" in done.stderr
 
 
+def test_a_signal_without_a_name(tmp_path: Path) -> None:
+    number = signal.SIGRTMIN + 1
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import intranode, os, time\ncomm = intranode.world()\ncomm.barrier()\n"
+        f"if comm.rank == 1: os.kill(os.getpid(), {number})\ntime.sleep(60)\n"
+    )
+    done = launch(2, str(script))
+    assert done.returncode == 128 + number
+    assert f"rank 1 was killed by signal {number}; the other ranks are ended" in done.stderr
+    with pytest.raises(RuntimeError, match=f"rank 0 ended without a result: it was killed by signal {number}\n"):
+        intranode.run(lambda: os.kill(os.getpid(), number), 1)
+
+
 def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
