@@ -84,6 +84,10 @@ class _Rank:
                 stdin=subprocess.DEVNULL,
                 pass_fds=(told, says),
             )
+        except BaseException:
+            os.close(telling)
+            os.close(self.saying)
+            raise
         finally:
             os.close(told)
             os.close(says)

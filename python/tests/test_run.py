@@ -249,6 +249,14 @@ def test_a_signal_without_a_name(tmp_path: Path) -> None:
         intranode.run(lambda: os.kill(os.getpid(), number), 1)
 
 
+def test_a_process_that_is_not_started_leaves_no_descriptors() -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="null"):
+            intranode.run(total, 2, (1,), env=os.environ | {"NAME": "\0"})
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
