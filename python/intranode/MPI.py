@@ -169,12 +169,12 @@ def Finalize() -> None:
         COMM_WORLD._end()
 
 
-def Alloc_mem(size: int) -> memoryview:
+def Alloc_mem(size: int, info: object = None) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def Free_mem(memory: memoryview) -> None:
-    memory.release()
+def Free_mem(mem: memoryview) -> None:
+    mem.release()
 
 
 def Attach_buffer(buf: Any) -> None:

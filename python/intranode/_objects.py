@@ -25,24 +25,24 @@ class Objects(Movements):
         """Returns when all ranks have called it."""
         self.Barrier()
 
-    def allgather(self, obj: Any) -> list[Any]:
+    def allgather(self, sendobj: Any) -> list[Any]:
         """The objects of all ranks, by rank."""
-        return [pickle.loads(data) for data in self._allgather_bytes(self._pickled("allgather_vec", obj))]
+        return [pickle.loads(data) for data in self._allgather_bytes(self._pickled("allgather_vec", sendobj))]
 
-    def gather(self, obj: Any, root: int = 0) -> list[Any] | None:
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """The objects of all ranks, by rank, on rank `root`; None elsewhere."""
         self._at(root, "gather_vec")
-        gathered = self._gather_bytes(self._pickled("gather_vec", obj), root)
+        gathered = self._gather_bytes(self._pickled("gather_vec", sendobj), root)
         return None if gathered is None else [pickle.loads(data) for data in gathered]
 
-    def scatter(self, objs: Sequence[Any] | None = None, root: int = 0) -> Any:
-        """`objs[r]` of rank `root`, on rank r. Elsewhere `objs` is ignored."""
+    def scatter(self, sendobj: Sequence[Any] | None = None, root: int = 0) -> Any:
+        """`sendobj[r]` of rank `root`, on rank r. Elsewhere `sendobj` is ignored."""
         is_root = self._at(root, "alltoall")
-        return pickle.loads(self._exchange_bytes(objs if is_root else [b""] * self.size, is_root)[root])
+        return pickle.loads(self._exchange_bytes(sendobj if is_root else [b""] * self.size, is_root)[root])
 
-    def alltoall(self, objs: Sequence[Any]) -> list[Any]:
-        """`objs[r]` goes to rank r; returns what came from each rank, by rank."""
-        return [pickle.loads(data) for data in self._exchange_bytes(objs, True)]
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        """`sendobj[r]` goes to rank r; returns what came from each rank, by rank."""
+        return [pickle.loads(data) for data in self._exchange_bytes(sendobj, True)]
 
     def _exchange_bytes(self, objs: Sequence[Any] | None, pickles: bool) -> list[bytes]:
         """Sends each rank its bytes: first all lengths, then all data."""

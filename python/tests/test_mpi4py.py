@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
@@ -17,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from intranode import Communicator
+from job import run
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "python.md"
@@ -84,6 +89,38 @@ def test_of_mpi4py(module: str, size: int) -> None:
     }
     assert not unexpected
     assert result["run"] > len(result["failed"])
+
+
+def names(_: Communicator, path: str) -> list[str]:
+    """The functions whose arguments have other names than in this stub."""
+    from intranode import MPI
+
+    def arguments(function: ast.FunctionDef) -> list[str]:
+        given = function.args
+        return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs) if each.arg not in ("self", "cls")]
+
+    module = ast.parse(Path(path).read_text())
+    classes = [each for each in module.body if isinstance(each, ast.ClassDef) and hasattr(MPI, each.name)]
+    places: list[tuple[str, Any, ast.AST]] = [("", MPI, module)]
+    places += [(f"{each.name}.", getattr(MPI, each.name), each) for each in classes]
+    wrong, number = [], 0
+    for prefix, where, theirs in places:
+        for each in ast.iter_child_nodes(theirs):
+            if isinstance(each, ast.FunctionDef) and not each.name.startswith("__") and hasattr(where, each.name):
+                try:
+                    own = [name for name in inspect.signature(getattr(where, each.name)).parameters if name != "self"]
+                except ValueError:
+                    continue  # of memoryview
+                number += 1
+                if own[: len(arguments(each))] != arguments(each):
+                    wrong.append(prefix + each.name)
+    assert number > 100
+    return wrong
+
+
+def test_arguments_have_the_names_of_mpi4py() -> None:
+    stub = _folder().parent / "src" / "mpi4py" / "MPI.pyi"
+    assert run("test_mpi4py:names", 1, str(stub)) == [["Comm.Create_keyval"]]
 
 
 def test_the_table_is_that_of_the_page() -> None:
