@@ -120,7 +120,7 @@ impl Buffers {
         if self.kind == Kind::Opaque { self.width } else { 1 }
     }
 
-    /// Whether no byte is both sent and received.
+    /// Whether no byte is both sent and received. Otherwise both buffers are there: this rank is the root, if the call has one.
     pub(crate) fn are_apart(&self) -> bool {
         let both = self.send.as_ref().zip(self.recv.as_ref());
         both.is_none_or(|(send, recv)| !send.overlaps(recv))

@@ -168,16 +168,7 @@ pub(crate) fn allgather(comm: &Communicator, buffers: &Buffers) -> Result<(), Er
         });
     }
     buffers.run(comm, Operation::Allgather, false, |send, recv| {
-        moved!(
-            buffers.kind,
-            T,
-            send,
-            recv,
-            match buffers.send {
-                Some(_) => comm.allgather::<T>(send, recv),
-                None => comm.allgather_in_place::<T>(recv),
-            }
-        )
+        moved!(buffers.kind, T, send, recv, comm.allgather::<T>(send, recv))
     })
 }
 
@@ -191,21 +182,11 @@ pub(crate) fn allgatherv(comm: &Communicator, buffers: &Buffers, table: &Table) 
     }
     let len = buffers.recv.as_ref().map_or(0, View::bytes) / buffers.width * buffers.scale();
     buffers.run(comm, Operation::Allgatherv, table.has_gaps(len), |send, recv| {
-        moved!(
-            buffers.kind,
-            T,
-            send,
-            recv,
-            match buffers.send {
-                Some(_) => comm.allgatherv::<T>(send, recv, counts, displs),
-                None => comm.allgatherv_in_place::<T>(recv, counts, displs),
-            }
-        )
+        moved!(buffers.kind, T, send, recv, comm.allgatherv::<T>(send, recv, counts, displs))
     })
 }
 
 pub(crate) fn gather(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {
-    let is_root = comm.rank() == root;
     if buffers.are_apart() {
         return of_kind!(buffers.kind, T, {
             let (send, recv) = (buffers.send.as_ref(), buffers.recv.as_ref());
@@ -213,21 +194,11 @@ pub(crate) fn gather(comm: &Communicator, buffers: &Buffers, root: usize) -> Res
         });
     }
     buffers.run(comm, Operation::Gather, false, |send, recv| {
-        moved!(
-            buffers.kind,
-            T,
-            send,
-            recv,
-            match buffers.send {
-                Some(_) => comm.gather::<T>(send, is_root.then_some(recv), root),
-                None => comm.gather_in_place::<T>(recv, root),
-            }
-        )
+        moved!(buffers.kind, T, send, recv, comm.gather::<T>(send, Some(recv), root))
     })
 }
 
 pub(crate) fn scatter(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {
-    let is_root = comm.rank() == root;
     if buffers.are_apart() {
         return of_kind!(buffers.kind, T, {
             let (send, recv) = (buffers.send.as_ref(), buffers.recv.as_ref());
@@ -235,17 +206,7 @@ pub(crate) fn scatter(comm: &Communicator, buffers: &Buffers, root: usize) -> Re
         });
     }
     buffers.run(comm, Operation::Scatter, false, |send, recv| {
-        moved!(
-            buffers.kind,
-            T,
-            send,
-            recv,
-            match buffers.recv {
-                Some(_) => comm.scatter::<T>(is_root.then_some(send), recv, root),
-                // The root's own block stays where it is.
-                None => comm.scatter_in_place::<T>(&mut send.to_vec(), root),
-            }
-        )
+        moved!(buffers.kind, T, send, recv, comm.scatter::<T>(Some(send), recv, root))
     })
 }
 
