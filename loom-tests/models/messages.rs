@@ -293,6 +293,16 @@ fn interrupted(waiting: Waiting) -> PostModel {
         .check(sees_or_knows(Interrupted, 1, &[1, 2]))
 }
 
+/// The same where the other rank leaves, at any moment, and sends nothing: nothing else ends the wait, and the cause is the receiver's.
+fn interrupted_after_a_leave(waiting: Waiting) -> PostModel {
+    pair("message_interrupted_after_a_leave", waiting, |rank| rank.leaves(), |rank| rank.receives(0))
+        .fate(1, Fate::is_interrupted_at(1))
+        .check(|seen| {
+            sees_or_knows(Interrupted, 1, &[])(seen);
+            assert!(seen[1].end.is_err(), "wrong verdict: {seen:?}");
+        })
+}
+
 /// The receiver dies. A sender that waits for room is told.
 fn death_of_receiver(waiting: Waiting, fail_point: &'static str) -> PostModel {
     let sends = |rank: &Correspondent<'_>| {
@@ -328,7 +338,7 @@ pub(crate) fn models() -> Vec<PostModel> {
         models.push(death_of_sender(waiting, "buffers-reserved", 1));
         models.push(death_of_sender(waiting, "message-written", 1));
         let fail_points = ["cell-copied", "buffers-read", "written-unrung"];
-        let bounded = [leave, close, interrupted, death_of_receiver_in_slots]
+        let bounded = [leave, close, interrupted, interrupted_after_a_leave, death_of_receiver_in_slots]
             .map(|model| model(waiting))
             .into_iter()
             .chain([1, 2].map(|occurrence| death_between_parts(waiting, occurrence)))

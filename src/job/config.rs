@@ -126,7 +126,8 @@ impl Config {
     /// Asks the program whether this rank is to wait no longer, for example because somebody has pressed Ctrl-C. A rank that sleeps
     /// asks every 10 milliseconds, and when a signal ends its sleep; one that has never to sleep does not ask. When the answer is
     /// `true` the communicator ends, as by a death: the call fails on all ranks with [`Error::Interrupted`], which names this one, unless
-    /// it was complete. The function is called on the thread that waits. It must not use this library.
+    /// it was complete. Where a rank has left before, messages go on; then a wait for messages fails on this rank alone. The function is
+    /// called on the thread that waits. It must not use this library.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

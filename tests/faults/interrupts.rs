@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("row_45_interrupted_in_a_wait", || interrupted("is interrupted in a wait", "futex")),
     ("row_45_interrupted_in_a_receive", || interrupted("is interrupted in a receive", "futex")),
+    ("row_45_interrupted_in_a_receive_without_the_communicator", in_a_receive_after_leaving),
     ("row_45_interrupted_while_joining", interrupted_while_joining),
     ("row_45_interrupted_before_rank_0_has_joined", before_rank_0_has_joined),
 ];
@@ -28,6 +29,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("is interrupted in a barrier", in_a_barrier),
     ("is interrupted in a wait", in_a_wait),
     ("is interrupted in a receive", in_a_receive),
+    ("is interrupted in a receive without the communicator", in_a_receive_without_the_communicator),
     ("is interrupted while joining", while_joining),
 ];
 
@@ -51,6 +53,15 @@ fn interruptible() -> Result<Config> {
 
 /// Rank 0 waits for rank 1, which calls nothing until rank 0 has been told. Both get the same error.
 fn interrupted(program: &'static str, wait: &str) -> Result<Completion> {
+    told(program, wait, ["interrupted", "interrupted"])
+}
+
+/// The communicator has ended before, because a rank has left. So rank 0 leaves its messages too, and that is what rank 1 is told.
+fn in_a_receive_after_leaving() -> Result<Completion> {
+    told("is interrupted in a receive without the communicator", "futex", ["interrupted", "left"])
+}
+
+fn told(program: &'static str, wait: &str, kinds: [&str; 2]) -> Result<Completion> {
     for _ in 0..repeat(3) {
         let mut job = Job::new(2);
         for rank in 0..2 {
@@ -64,9 +75,9 @@ fn interrupted(program: &'static str, wait: &str) -> Result<Completion> {
         }
         job.await_line(0, "waits")?;
         let since = job.signal(0, Signal::SIGINT)?;
-        for rank in 0..2 {
+        for (rank, kind) in kinds.into_iter().enumerate() {
             let report = job.report(rank)?;
-            ensure!(report.kind == "interrupted" && report.ranks == [0], "{report:?}");
+            ensure!(report.kind == kind && report.ranks == [0], "{report:?}");
             let after = report.at.saturating_sub(since);
             ensure!(rank == 1 || after < SOON, "rank 0 was told after {after:?}");
             if rank == 0 {
@@ -122,6 +133,23 @@ fn in_a_receive() -> Result<()> {
     rank::send("waits")?;
     let mut buffer = [0u8; 8];
     ended(messages.recv(&mut buffer, 1, 0))
+}
+
+/// Rank 0 leaves the communicator, and has its messages still. Rank 1 learns of it from a message that does not come any more.
+fn in_a_receive_without_the_communicator() -> Result<()> {
+    let comm = interruptible()?.timeout(None).join()?;
+    let mut messages = comm.messages()?;
+    rank::send("joined")?;
+    let (rank, mut buffer) = (comm.rank(), [0u8; 8]);
+    drop(comm);
+    if rank == 1 {
+        rank::receive()?;
+        return ended(messages.recv(&mut buffer, 0, 0));
+    }
+    rank::send("waits")?;
+    let received = messages.recv(&mut buffer, 1, 0);
+    drop(messages);
+    ended(received)
 }
 
 fn while_joining() -> Result<()> {

@@ -8,6 +8,7 @@
 //!   may go on when a third has no more to say. So poison whose cause is that a rank has left does not end a wait. A rank that
 //!   sends no more *closes* its side, and who waits for it looks at that.
 //! * Any other cause ends all waits.
+//! * **Who does not want to wait any longer** ends with its own cause where a rank has left before: the communicator keeps the first.
 
 use super::super::generation::{POISON, WAITER};
 use super::super::symmetric::SymmetricPlatform;
@@ -39,6 +40,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         deadline: &P::Deadline,
         mut poll: impl FnMut() -> Option<R>,
     ) -> Result<Option<R>, Failure> {
+        let mut interrupted = false;
         loop {
             let seen = self.mark();
             if let Some(found) = poll() {
@@ -47,13 +49,16 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             if seen & POISON != 0 {
                 self.go_on()?;
             }
+            if interrupted {
+                return Err(Failure::Dead(Some(self.0.interrupted())));
+            }
             if self.0.platform.has_passed(deadline) {
                 return Ok(None);
             }
             self.0.platform.fail_point("message-marked")?;
             // An expired nap is no reason to end: the channels are looked at once more before the deadline counts.
             self.doze(seen, &self.0.platform.nap(deadline));
-            self.0.end_if_interrupted()?;
+            interrupted = self.0.end_if_interrupted()?;
             // What it was woken for is found without another fence, which costs as much as the wake-up.
             if let Some(found) = poll() {
                 return Ok(Some(found));

@@ -57,15 +57,22 @@ impl<'s, P: SymmetricPlatform> OneSided<'s, P> {
         membership::failure(self.platform, self.segment)
     }
 
-    /// Ends the communicator if the program of this rank does not want to wait any longer.
+    /// Ends the communicator, unless it has ended before, if the program of this rank does not want to wait any longer. Whether that
+    /// is so.
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    pub(super) fn end_if_interrupted(&self) -> Result<(), Killed> {
-        if !self.platform.is_interrupted() {
-            return Ok(());
+    pub(super) fn end_if_interrupted(&self) -> Result<bool, Killed> {
+        let interrupted = self.platform.is_interrupted();
+        if interrupted {
+            self.poison(self.interrupted())?;
         }
-        self.poison(Cause { kind: CauseKind::Interrupted, rank: self.rank, detail: 0 })
+        Ok(interrupted)
+    }
+
+    /// The cause where the program of this rank does not want to wait any longer.
+    pub(super) fn interrupted(&self) -> Cause {
+        Cause { kind: CauseKind::Interrupted, rank: self.rank, detail: 0 }
     }
 
     /// Ends the communicator for every rank, unless it has ended before.
