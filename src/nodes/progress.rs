@@ -15,6 +15,7 @@ use crate::nodes::queue::Verdict;
 use crate::nodes::steps::Steps;
 use crate::nodes::waiting::{LeadersError, pause_since};
 use crate::protocol::CauseKind;
+use crate::tuning::NAP;
 
 /// The rounds are numbered modulo 2²⁸, as those of a communicator.
 const ROUNDS: u32 = 1 << 28;
@@ -75,6 +76,7 @@ impl<L: Leaders> Hierarchical<L> {
     /// Goes on with the calls that were started, in their order, and waits for them as long as `waits` says so.
     pub(super) fn advance(&self, state: &mut State<L>, waits: impl Fn() -> bool) {
         let mut waits_since = None;
+        let mut asked: Option<Instant> = None;
         while !state.queue.is_empty() {
             // That of a call in which something has panicked: it cannot go on.
             if let Some(notice) = self.desk.take_failure() {
@@ -96,6 +98,13 @@ impl<L: Leaders> Hierarchical<L> {
                 waits_since = None;
             } else if wait {
                 // What is waited for are other leaders: everything else is waited for in the call itself.
+                if asked.get_or_insert_with(Instant::now).elapsed() >= NAP {
+                    // The call finds it in its next step inside the node.
+                    let panics = FailsByPanic(self);
+                    self.node.rank_state.end_if_interrupted();
+                    mem::forget(panics);
+                    asked = None;
+                }
                 pause_since(*waits_since.get_or_insert_with(Instant::now));
             } else {
                 break;

@@ -106,6 +106,8 @@ impl<L: Leaders> Session<'_, L> {
         let (node, timeout, words) = (&self.all.node, self.all.timeout, NOTICE + data.len());
         let mut of_node = Ok(());
         let mut pulse = || {
+            // The broadcast fails then.
+            node.rank_state.end_if_interrupted();
             let mut message = vec![0; words];
             message[..NOTICE].copy_from_slice(Notice::WAITS.words());
             of_node = node.broadcast(&mut message, LEADER);

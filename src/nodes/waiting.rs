@@ -67,7 +67,8 @@ pub enum LeadersError {
     },
 }
 
-/// What a leader does while it waits for others: it keeps the ranks of its own node from giving it up.
+/// What a leader does while it waits for others: it keeps the ranks of its own node from giving it up, and asks its program whether
+/// to go on ([`Config::interrupt`](crate::Config::interrupt)).
 ///
 /// ```
 /// use std::sync::mpsc::{Receiver, TryRecvError};
@@ -105,14 +106,16 @@ pub struct Waiting<'a> {
 const POLLS: Duration = Duration::from_millis(4);
 const SLEEP: Duration = Duration::from_micros(200);
 
-/// A leader that waits shows the ranks of its node that it lives at least so often; so a death among them ends its wait too.
+/// A leader that waits shows the ranks of its node that it lives at least so often; so a death among them ends its wait too. It
+/// asks its program as often.
 const PULSE: Duration = Duration::from_millis(50);
 
 /// How long leaders have for an answer, if the time-out is much longer.
 const ROLL_CALL: Duration = Duration::from_millis(500);
 
 impl<'a> Waiting<'a> {
-    /// A wait that begins now. `pulse` shows the ranks of the node that this leader lives; false: they have failed.
+    /// A wait that begins now. `pulse` shows the ranks of the node that this leader lives; false: they have failed, or this leader is
+    /// to wait no longer.
     pub(super) fn new(timeout: Option<Duration>, pulse: &'a mut dyn FnMut() -> bool) -> Self {
         let begun = Instant::now();
         Waiting { timeout, begun, next_pulse: begun + pulse_every(timeout), pulse }

@@ -12,8 +12,8 @@ use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::eager::EagerBlocks;
 use crate::protocol::{
-    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, Staging,
-    membership,
+    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, Platform,
+    Staging, membership,
 };
 use crate::rank::buffers::Buffers;
 use crate::rank::choices::{Choice, ChoiceLog};
@@ -299,6 +299,13 @@ impl RankState {
     pub(crate) fn poison_for(&self, kind: CauseKind, rank: usize, detail: u32) {
         // An error occurs in tests only.
         let _ = membership::poison(&self.platform, self.mapped.segment(), Cause { kind, rank, detail });
+    }
+
+    /// Ends the communicator for all ranks if the program of this one does not want to wait any longer.
+    pub(crate) fn end_if_interrupted(&self) {
+        if self.platform.is_interrupted() {
+            self.poison(CauseKind::Interrupted, 0);
+        }
     }
 
     /// This process has learnt that a rank has died: the communicator ends, unless it has ended before.

@@ -4,6 +4,7 @@
 //! `processes::futex::4::nodes_…`. Some lengths and maps are random. The seed is printed; `CONFORMANCE_SEED` repeats a run.
 
 mod compared;
+mod interrupted_rows;
 #[path = "../conformance/job.rs"]
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod job;
@@ -78,6 +79,7 @@ fn all_rows() -> Vec<Scenario> {
         started_rows::rows(),
         started_errors::rows(),
         leaders_rows::rows(),
+        interrupted_rows::rows(),
     ]
     .concat()
 }
