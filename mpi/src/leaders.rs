@@ -36,22 +36,27 @@ pub struct MpiLeaders {
     comm: Communicator,
     /// What was started and is not complete.
     started: Option<Started>,
+    /// What a leader has told of the failure of its node, while this one could still complete a call.
+    heard: Option<Vec<u8>>,
 }
 
 impl MpiLeaders {
     /// Leaders over a communicator of theirs, which nobody else uses. Not collective.
     pub fn new(comm: Communicator) -> Self {
-        MpiLeaders { comm, started: None }
+        MpiLeaders { comm, started: None, heard: None }
     }
 
     /// Tests a request until it is complete.
-    fn complete(&self, mut request: Request, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+    fn complete(&mut self, mut request: Request, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
         let failed = loop {
+            // In this order: the call may be complete on a node that has failed in the next one.
+            let told = self.look();
             match request.test() {
                 Ok(true) => {
                     wait.restart();
                     return Ok(());
                 }
+                Ok(false) if told => break self.failed(),
                 // The ranks of the node are not to give this leader up meanwhile.
                 Ok(false) if wait.is_over() => break self.late(ROLL_CALL, || wait.pause()),
                 Ok(false) => {}
@@ -60,15 +65,32 @@ impl MpiLeaders {
             if let Err(error) = wait.pause() {
                 break error;
             }
-            match self.control() {
-                Some((_, control)) if control[0] == FAILED => break failed(&control),
-                Some((asks, control)) if control[0] == ASKED => self.tell(asks, &[HERE]),
-                _ => {}
-            }
         };
         // To drop it is to wait for it.
         mem::forget(request);
         Err(failed)
+    }
+
+    /// Whether a leader has told of the failure of its node. Answers those who ask.
+    fn look(&mut self) -> bool {
+        while self.heard.is_none()
+            && let Some((from, control)) = self.control()
+        {
+            self.hear(from, &control);
+        }
+        self.heard.is_some()
+    }
+
+    fn hear(&mut self, from: i32, control: &[u8]) {
+        match control.split_first() {
+            Some((&FAILED, notice)) => self.heard = Some(notice.to_vec()),
+            Some((&ASKED, _)) => self.tell(from, &[HERE]),
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self) -> LeadersError {
+        LeadersError::Failed { notice: self.heard.take().unwrap_or_default() }
     }
 
     /// A control message that has come, and from where.
@@ -76,7 +98,7 @@ impl MpiLeaders {
         let found = self.comm.iprobe::<u8>(-1, CONTROL).ok()??;
         let mut control = vec![0; usize::try_from(found.count).ok()?];
         self.comm.recv(&mut control, found.source, CONTROL).ok()?;
-        (!control.is_empty()).then_some((found.source, control))
+        Some((found.source, control))
     }
 
     /// Sends a control message, and does not wait for it.
@@ -92,18 +114,22 @@ impl MpiLeaders {
     }
 
     /// The first node whose leader is not in a call of the leaders. If all are, the time-outs of the calls differ: the next.
-    fn late(&self, roll_call: Duration, mut pause: impl FnMut() -> Result<(), LeadersError>) -> LeadersError {
+    fn late(
+        &mut self,
+        roll_call: Duration,
+        mut pause: impl FnMut() -> Result<(), LeadersError>,
+    ) -> LeadersError {
         self.others().for_each(|node| self.tell(node, &[ASKED]));
         let mut missing: Vec<i32> = self.others().collect();
         let begun = Instant::now();
         while !missing.is_empty() && begun.elapsed() < roll_call {
             match self.control() {
-                Some((_, control)) if control[0] == FAILED => return failed(&control),
-                // Who asks is there too.
                 Some((from, control)) => {
-                    if control[0] == ASKED {
-                        self.tell(from, &[HERE]);
+                    self.hear(from, &control);
+                    if self.heard.is_some() {
+                        return self.failed();
                     }
+                    // Who asks is there too.
                     missing.retain(|node| *node != from);
                 }
                 None => {
@@ -119,7 +145,7 @@ impl MpiLeaders {
 
     /// Completes a call over a buffer of its own.
     fn over_buffer(
-        &self,
+        &mut self,
         mut buffer: Vec<u8>,
         start: impl FnOnce(&Communicator, &mut [u8]) -> ferrompi::Result<Request>,
         wait: &mut Waiting<'_>,
@@ -216,8 +242,13 @@ impl Leaders for MpiLeaders {
         let Some(mut started) = self.started.take() else {
             return Err(LeadersError::Transport { reason: "no call of the leaders was started".to_owned() });
         };
+        // In this order: the call may be complete on a node that has failed in the next one.
+        let told = self.look();
         if started.go_on(&self.comm)? {
             return Ok(Some(mem::take(&mut started.data)));
+        }
+        if told {
+            return Err(self.failed());
         }
         let missed = *started.missed.get_or_insert_with(Instant::now);
         if let Some(timeout) = timeout.filter(|timeout| missed.elapsed() >= *timeout) {
@@ -227,11 +258,6 @@ impl Leaders for MpiLeaders {
                 Ok(())
             };
             return Err(self.late(ROLL_CALL.min(timeout / 4), yields));
-        }
-        match self.control() {
-            Some((_, control)) if control[0] == FAILED => return Err(failed(&control)),
-            Some((asks, control)) if control[0] == ASKED => self.tell(asks, &[HERE]),
-            _ => {}
         }
         self.started = Some(started);
         Ok(None)
@@ -265,7 +291,7 @@ impl MpiLeaders {
 
     /// Completes what is being sent, unless something has failed before.
     fn finish_sends(
-        &self,
+        &mut self,
         sends: Vec<Sending>,
         goes_on: bool,
         wait: &mut Waiting<'_>,
@@ -283,11 +309,6 @@ impl MpiLeaders {
         }
         result
     }
-}
-
-/// What a leader has told of the failure of its node.
-fn failed(control: &[u8]) -> LeadersError {
-    LeadersError::Failed { notice: control[1..].to_vec() }
 }
 
 pub(crate) fn transport(error: ferrompi::Error) -> LeadersError {
