@@ -170,10 +170,6 @@ impl Leaders for MpiLeaders {
         self.comm.size() as usize
     }
 
-    fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        self.over_buffer(Vec::new(), |comm, _| comm.ibarrier(), wait).map(drop)
-    }
-
     /// In a ring: see `Ring`.
     fn allgatherv(
         &mut self,

@@ -12,9 +12,9 @@ use crate::nodes::waiting::{LeadersError, Waiting};
 /// implementation starts what it does and tests it. After an error it is used no more. A panic in it ends the communicator; the other
 /// nodes learn of it by [`fail`](Leaders::fail) in this leader's next call, or by the time-out.
 ///
-/// Each call but [`barrier`](Leaders::barrier) has a second form, which starts it and does not wait; [`test`](Leaders::test)
-/// completes it. A leader has started at most one at a time, and makes no other call but [`fail`](Leaders::fail) before that is
-/// complete. A call may be started by some leaders, while others wait in its first form: both exchange the same messages.
+/// Each call has a second form, which starts it and does not wait; [`test`](Leaders::test) completes it. A leader has started at most
+/// one at a time, and makes no other call but [`fail`](Leaders::fail) before that is complete. A call may be started by some leaders,
+/// while others wait in its first form: both exchange the same messages.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,9 +29,6 @@ use crate::nodes::waiting::{LeadersError, Waiting};
 ///     }
 ///     fn nodes(&self) -> usize {
 ///         1
-///     }
-///     fn barrier(&mut self, _: &mut Waiting<'_>) -> Result<(), LeadersError> {
-///         Ok(())
 ///     }
 ///     fn allgatherv(&mut self, _: &mut [u8], _: &[usize], _: &mut Waiting<'_>) -> Result<(), LeadersError> {
 ///         Ok(())
@@ -71,12 +68,6 @@ pub trait Leaders: Send {
 
     /// The number of nodes.
     fn nodes(&self) -> usize;
-
-    /// Returns when all leaders have called it.
-    ///
-    /// # Errors
-    /// Any [`LeadersError`].
-    fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError>;
 
     /// Gathers the blocks of all nodes on every leader: `counts[n]` bytes of node `n`, one after the other in `data`, in which the
     /// own block is already. `counts` is the same on all.
@@ -152,10 +143,6 @@ impl<L: Leaders + ?Sized> Leaders for Box<L> {
 
     fn nodes(&self) -> usize {
         (**self).nodes()
-    }
-
-    fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        (**self).barrier(wait)
     }
 
     fn allgatherv(

@@ -91,12 +91,6 @@ impl Leaders for LocalLeaders {
         self.comm.size()
     }
 
-    fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let mut mail = lock(&self.mail);
-        let pending = self.comm.start_barrier().map_err(|error| mail.blamed(error))?;
-        mail.complete(pending, wait)
-    }
-
     fn allgatherv(
         &mut self,
         data: &mut [u8],

@@ -77,10 +77,6 @@ impl Leaders for Odd {
         self.leaders.nodes()
     }
 
-    fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        self.leaders.barrier(wait)
-    }
-
     fn allgatherv(
         &mut self,
         data: &mut [u8],
