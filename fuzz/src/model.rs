@@ -1,5 +1,5 @@
 //! A second implementation of the segment's layout and header, from their description: in 128 bits, without overflow, and
-//! with the literal numbers of version 10.
+//! with the literal numbers of version 11.
 
 use std::ops::Range;
 

@@ -134,7 +134,7 @@ pub trait Listener {
     /// Ends the communicator for all ranks, because this one has died. May be called again.
     fn end(&self, dead: usize);
 
-    /// A rank has died. CallSummary once for each.
+    /// A rank has died. Called once for each.
     fn died(&self, dead: usize);
 }
 
