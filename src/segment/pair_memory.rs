@@ -35,8 +35,36 @@ const CHANNELS: usize = 4096;
 
 const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && TOKENS + SIDES * 128 <= CHANNELS);
 
-/// In place of the memory of connections that have ended: nobody sends anything there. `None`: the system has none to give.
-static NOWHERE: OnceLock<Option<Mapping>> = OnceLock::new();
+/// In place of the memory of connections that have ended: nobody sends anything there.
+struct Nowhere {
+    mapping: Mapping,
+    /// A forked child inherits this, and not the memory.
+    of_child: OnceNowhere,
+}
+
+/// `None`: the system has none to give.
+type OnceNowhere = OnceLock<Option<Box<Nowhere>>>;
+
+static NOWHERE: OnceNowhere = OnceLock::new();
+
+impl Nowhere {
+    fn new() -> Option<Box<Self>> {
+        let mapping = Mapping::anonymous(PairMemory::file_len()).ok()?;
+        Some(Box::new(Nowhere { mapping, of_child: OnceLock::new() }))
+    }
+
+    /// That of this process.
+    fn own() -> Option<&'static Mapping> {
+        let mut place = &NOWHERE;
+        loop {
+            let nowhere = place.get_or_init(Self::new).as_ref()?;
+            if !nowhere.mapping.forked() {
+                return Some(&nowhere.mapping);
+            }
+            place = &nowhere.of_child;
+        }
+    }
+}
 
 /// Where the memory of a connection is.
 enum Memory {
@@ -131,7 +159,7 @@ impl PairMemory {
     /// Gives the memory up, for a connection that has ended: what is done with the channels from now on has no effect. Otherwise it is as before,
     /// since the system has no memory to give.
     pub(crate) fn give_up(&mut self) {
-        if let Some(nowhere) = NOWHERE.get_or_init(|| Mapping::anonymous(Self::file_len()).ok()) {
+        if let Some(nowhere) = Nowhere::own() {
             // First: what is unmapped then is not referred to any more.
             self.channels = Channels::of(nowhere, self.side);
             self.mapping = Memory::Nowhere(nowhere);

@@ -28,6 +28,7 @@ pub(super) const TESTS: &[Test] = &[
     ("what_was_sent_before_dying_is_received", sent_before),
     ("a_frozen_peer_is_a_time_out", frozen),
     ("calls_in_a_forked_child_fail", in_a_forked_child),
+    ("connections_of_a_forked_child_end_as_others_do", ends_in_a_forked_child),
 ];
 
 pub(super) const ROLES: &[Role] = &[
@@ -37,6 +38,7 @@ pub(super) const ROLES: &[Role] = &[
     ("execs", execs),
     ("fails in a child", fails_in_a_child),
     ("shares in a child", shares_in_a_child),
+    ("ends in a child", ends_in_a_child),
 ];
 
 /// What a process takes.
@@ -341,7 +343,7 @@ fn fails_in_a_child(args: &[String]) -> Result<()> {
 }
 
 /// What a child that was forked ends with.
-fn ends_well(child: Pid) -> Result<()> {
+pub(super) fn ends_well(child: Pid) -> Result<()> {
     let status = waitpid(child, None)?;
     ensure!(matches!(status, WaitStatus::Exited(_, 0)), "{status:?}");
     Ok(())
@@ -389,5 +391,45 @@ fn in_a_forked_child() -> Result<Completion> {
     let (client, _, mut server, _) = pair()?;
     drop(client);
     ensure!(matches!(end_of(&mut server)?.0, Ended::Left));
+    Ok(Completion::Completed)
+}
+
+/// Both processes have connections that end with something kept: the parent first.
+fn ends_in_a_child(_: &[String]) -> Result<()> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    client.send_unexpected(to_server, 1, b"kept")?;
+    drop(client);
+    end_of(&mut server)?;
+    // SAFETY: this process has one thread.
+    if let ForkResult::Parent { child } = unsafe { fork() }? {
+        ends_well(child)?;
+        ensure!(server.recv_unexpected(&mut [0; 4])?.bytes == 4);
+        return child::say("both");
+    }
+    // If it hangs, it does not live for ever.
+    nix::unistd::alarm::set(60);
+    let ended = ends_with_an_answer().inspect_err(|error| eprintln!("in the child: {error:?}"));
+    std::process::exit(i32::from(ended.is_err()));
+}
+
+/// The client has an answer that gives it a lease when the owner leaves, and gives that back later.
+fn ends_with_an_answer() -> Result<()> {
+    let (mut client, to_owner, mut owner, _) = pair()?;
+    let memory = owner.share(vec![vec![7; 1_000_000].into()], Access::Read);
+    let get = client.start_get(to_owner, &memory.handle(), 0, vec![vec![0; 1_000_000]])?;
+    client.send_unexpected(to_owner, 1, b"behind")?;
+    // What was asked before is answered then.
+    while !matches!(owner.poll()?, Some(Event::Message { .. })) {}
+    drop(owner);
+    end_of(&mut client)?;
+    drop(get);
+    client.arm()?;
+    Ok(())
+}
+
+fn ends_in_a_forked_child() -> Result<Completion> {
+    let mut parent = Child::start("ends in a child", &[])?;
+    parent.says("both")?;
+    parent.ends()?;
     Ok(Completion::Completed)
 }
