@@ -6,7 +6,7 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::Stage;
 use crate::endpoint::peer::{Incoming, Peer};
 use crate::endpoint::short::LONGEST;
-use crate::endpoint::state::State;
+use crate::endpoint::state::{BATCHES_BEHIND, State};
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl Endpoint {
@@ -236,6 +236,7 @@ fn poll_for_kept<R>(
 }
 
 pub(super) fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
+    let mut batches = 0..BATCHES_BEHIND;
     loop {
         while let Some(peer) = state.unexpected.front().copied() {
             let found = state.links.get(peer).and_then(|link| Some((link.first_unexpected()?, link)));
@@ -249,7 +250,7 @@ pub(super) fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Op
             state.unexpected.pop_front();
         }
         // It may be behind expected ones, which nobody has asked for.
-        if !state.take_in_behind_all() {
+        if batches.next().is_none() || !state.take_in_behind_all() {
             return Ok(None);
         }
     }
@@ -261,6 +262,7 @@ pub(super) fn next_expected(
     tag: u64,
     buffer: &mut [u8],
 ) -> Result<Option<usize>, EndpointError> {
+    let mut batches = 0..BATCHES_BEHIND;
     loop {
         let link = state.links.find(from)?;
         // Receives that were started before have the first ones.
@@ -274,7 +276,7 @@ pub(super) fn next_expected(
             return Err(EndpointError::PeerGone { peer: from, ended });
         }
         // It may be behind others, which nobody has asked for.
-        if !state.take_in_behind(from)? {
+        if batches.next().is_none() || !state.take_in_behind(from)? {
             return Ok(None);
         }
     }

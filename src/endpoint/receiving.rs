@@ -12,7 +12,7 @@ use crate::endpoint::left::Left;
 use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::postings::Posting;
-use crate::endpoint::state::State;
+use crate::endpoint::state::{BATCHES_BEHIND, State};
 
 /// A receive that was started: of the next expected message of a peer with a tag. It has its buffer, borrowed (`&mut [u8]`) or of
 /// its own (`Vec<u8>`, an array). Bytes are copied into it only in calls that the request is passed to, so the endpoint refers to
@@ -124,6 +124,7 @@ impl<B> RecvRequest<B> {
 impl<B: AsMut<[u8]>> RecvRequest<B> {
     fn try_end(&mut self, state: &mut State) -> Result<Option<End>, EndpointError> {
         let Some(posting) = &self.posting else { return Ok(self.end) };
+        let mut batches = 0..BATCHES_BEHIND;
         loop {
             let link = match state.links.find(self.from) {
                 Ok(link) => link,
@@ -144,7 +145,7 @@ impl<B: AsMut<[u8]>> RecvRequest<B> {
                 return Ok(Some(End::Gone(ended)));
             }
             // It may be behind others, which nobody has asked for.
-            if !state.take_in_behind(self.from)? {
+            if batches.next().is_none() || !state.take_in_behind(self.from)? {
                 return Ok(None);
             }
         }

@@ -12,7 +12,7 @@ use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::short::LONGEST;
 use crate::endpoint::slices::window;
-use crate::endpoint::state::State;
+use crate::endpoint::state::{BATCHES_BEHIND, State};
 use crate::endpoint::wire::{DATA, FARTHEST, Request, Status, What, decode_reply, encode_place};
 use crate::protocol::message::Kind;
 use crate::tuning::{ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES, RECEIVE_NON_TEMPORAL_FROM_BYTES};
@@ -247,6 +247,7 @@ impl Requests {
     pub(super) fn answer(&mut self, state: &mut State) -> Result<Option<Answer>, EndpointError> {
         let peer = self.transfer.peer;
         let Some(&Asked { number, way, start, len }) = self.under_way.front() else { return Ok(None) };
+        let mut batches = 0..BATCHES_BEHIND;
         let reply = loop {
             let link = state.links.find(peer)?;
             if let Some(reply) = link.calls.take_reply(number) {
@@ -256,7 +257,7 @@ impl Requests {
                 return Err(EndpointError::PeerGone { peer, ended });
             }
             // It may be behind messages that nobody has received.
-            if !state.take_in_behind(peer)? {
+            if batches.next().is_none() || !state.take_in_behind(peer)? {
                 return Ok(None);
             }
         };

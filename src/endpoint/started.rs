@@ -17,7 +17,7 @@ use crate::endpoint::left::Left;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::putting::Put;
 use crate::endpoint::requests::{Moved, Transfer};
-use crate::endpoint::state::State;
+use crate::endpoint::state::{BATCHES_BEHIND, State};
 use crate::endpoint::steps::{Gets, Puts, Steps};
 
 /// How a transfer has ended.
@@ -119,9 +119,6 @@ impl<T: Steps> Drop for Started<T> {
         self.end();
     }
 }
-
-/// How often it is looked behind the messages of one peer before it is somebody else's turn. An estimate: more than there are cells.
-const BATCHES_BEHIND: usize = 64;
 
 impl State {
     /// Whether a transfer that was started may go on, of which nobody has been told. It is told once of each thing that has come: a request

@@ -20,6 +20,7 @@ use crate::endpoint::listener::{Greeting, Listener};
 use crate::endpoint::over::Over;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
+use crate::protocol::message::channel::{LINE_SLOTS, MOST, SLOTS};
 use crate::protocol::message::{Attention, Envelope};
 use crate::segment::pair_memory::PairMemory;
 use crate::sys::epoll::{BATCH, Epoll};
@@ -28,7 +29,12 @@ use crate::sys::socket;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::{
     ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_ANSWERS, ENDPOINT_TIME_OF_CHANNELS,
+    MESSAGE_BATCH,
 };
+
+/// How often a call looks behind the messages of peers before it is somebody else's turn: one that never stops sending holds up nobody. A
+/// channel holds less. So a call that finds something each time finds what was published during it, and of a peer that is parked a packet waits.
+pub(super) const BATCHES_BEHIND: usize = (MOST * SLOTS + LINE_SLOTS) / MESSAGE_BATCH + 1;
 
 /// An endpoint.
 pub struct State {

@@ -42,16 +42,17 @@ impl State {
     ) -> Result<Option<R>, EndpointError> {
         // What is there, or comes soon, is found without looking at the clock.
         let is_over = timeout.is_some_and(|timeout| timeout.is_zero());
-        let (spin, mut polls) = (self.spin.within(timeout), ENDPOINT_POLLS_PER_CALL);
+        let (spin, before, mut polls) = (self.spin.within(timeout), self.taken_in, ENDPOINT_POLLS_PER_CALL);
         let found = spin.spin_briefly(true, || {
             let found = attempt(self, Some(polls));
             polls = 1;
-            found.transpose()
+            // While something else comes, each poll may take long.
+            (!matches!(found, Ok(None)) || self.taken_in != before).then_some(found)
         });
         match found {
-            Some(found) => found.map(Some),
-            None if is_over => Ok(None),
-            None => self.block_longer(timeout, attempt),
+            Some(found) if !matches!(found, Ok(None)) => found,
+            _ if is_over => Ok(None),
+            _ => self.block_longer(timeout, attempt),
         }
     }
 

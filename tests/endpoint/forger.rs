@@ -28,7 +28,7 @@ const LEASES: u64 = HELD + 128;
 const BUFFERS: u64 = 9728;
 const BUFFER: u64 = 32 << 10;
 
-const REQUEST: u64 = 5;
+pub(super) const REQUEST: u64 = 5;
 const WRITES: u64 = 10;
 pub(super) const REPLY: u64 = 6;
 pub(super) const DATA: u64 = 11;
@@ -104,7 +104,7 @@ impl Listener {
     }
 }
 
-fn address<T>(start: *const T) -> u64 {
+pub(super) fn address<T>(start: *const T) -> u64 {
     start.expose_provenance() as u64
 }
 

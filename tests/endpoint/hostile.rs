@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use intranode::{Address, Ended, Endpoint, EndpointError, Event, Peer, Refusal};
 use libtest_mimic::Completion;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -38,8 +38,8 @@ pub(super) const ROLES: &[Role] = &[("scribbles", scribbles)];
 
 /// The length of the memory of a connection, and where in it the cells of the side that connects are.
 const MEMORY: usize = 4096 + 2 * (9728 + 64 * BUFFER) + 64;
-const BUFFER: usize = 32 << 10;
-const CELLS: u64 = 4096;
+pub(super) const BUFFER: usize = 32 << 10;
+pub(super) const CELLS: u64 = 4096;
 
 /// A connection without anything said.
 pub(super) fn connect_as(user: u32, name: &str) -> Result<OwnedFd> {
@@ -206,12 +206,18 @@ fn random_hellos() -> Result<Completion> {
 fn victim() -> Result<(Endpoint, OwnedFd, File)> {
     let name = unique();
     let mut server = Endpoint::listen(&name)?;
-    let (connection, file) = (connect_to(&name)?, good_memory()?);
+    let (connection, file, _) = intrude(&name, &mut server)?;
+    Ok((server, connection, file))
+}
+
+/// A connection to a server of this process whose memory can be written here, and the peer that it is there.
+pub(super) fn intrude(name: &str, server: &mut Endpoint) -> Result<(OwnedFd, File, Peer)> {
+    let (connection, file) = (connect_to(name)?, good_memory()?);
     say_hello(&connection, &hello(), &[&file])?;
     let event = server.wait(Some(Duration::from_secs(10)))?;
-    ensure!(matches!(event, Some(Event::Connected { .. })), "{event:?}");
+    let Some(Event::Connected { peer }) = event else { bail!("{event:?}") };
     ensure!(answer(&connection)? == [1, 0]);
-    Ok((server, connection, file))
+    Ok((connection, file, peer))
 }
 
 /// What has come of a client that is gone is not what it writes into the connection's memory later.

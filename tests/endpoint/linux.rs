@@ -26,6 +26,8 @@ mod event_loops;
 mod faults;
 #[path = "files.rs"]
 mod files;
+#[path = "flooding.rs"]
+mod flooding;
 #[path = "forged_answers.rs"]
 mod forged_answers;
 #[path = "forger.rs"]
@@ -122,6 +124,7 @@ pub(super) fn main() -> ExitCode {
         connecting::TESTS,
         faults::TESTS,
         hostile::TESTS,
+        flooding::TESTS,
         forging::TESTS,
         bulk::TESTS,
         event_loops::TESTS,
