@@ -313,7 +313,10 @@ impl State {
 
     /// Nobody waits for these answers any more. What the peer may still read is kept until it has answered.
     pub(super) fn abandon(&mut self, Unanswered { peer, numbers, mut kept }: Unanswered) {
-        if let Some(link) = self.links.get(peer) {
+        // In a forked child the channels are not there.
+        if self.check().is_ok()
+            && let Some(link) = self.links.get(peer)
+        {
             for number in numbers {
                 if let Some(reply) = link.calls.abandon(number, &mut kept) {
                     link.give_back(reply);

@@ -4,6 +4,9 @@
 //! `ENDPOINT_REPEAT=10` repeats what is repeated ten times as often.
 
 #[cfg(feature = "tokio")]
+#[path = "async_roles.rs"]
+mod async_roles;
+#[cfg(feature = "tokio")]
 #[path = "async_transfers.rs"]
 mod async_transfers;
 #[cfg(feature = "tokio")]
@@ -109,6 +112,8 @@ pub(super) fn main() -> ExitCode {
             steps::ROLES,
             system_calls::ROLES,
             unmapped::ROLES,
+            #[cfg(feature = "tokio")]
+            async_roles::ROLES,
         ]
         .concat();
         return child::run(&roles, &args[2..]);
@@ -137,6 +142,8 @@ pub(super) fn main() -> ExitCode {
         async_waiting::TESTS,
         #[cfg(feature = "tokio")]
         async_transfers::TESTS,
+        #[cfg(feature = "tokio")]
+        async_roles::TESTS,
         bulk_pull::TESTS,
         sharing::TESTS,
         one_sided::TESTS,

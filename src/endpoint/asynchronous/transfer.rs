@@ -42,7 +42,11 @@ impl<T: Steps> UnderWay<'_, T> {
                     let is_asked = transfer.requests().are_under_way();
                     let interest =
                         if is_asked { Interest::Answer(peer) } else { Interest::Room(peer, LONGEST) };
-                    wait(self.shared, interest, |endpoint| transfer.step(&mut endpoint.state)).await?
+                    wait(self.shared, interest, |endpoint| {
+                        endpoint.state.check()?;
+                        transfer.step(&mut endpoint.state)
+                    })
+                    .await?
                 }
             };
             match moved {
