@@ -135,6 +135,10 @@ impl Greeting {
         };
         let file = match <[OwnedFd; 1]>::try_from(packet.descriptors) {
             Ok([file]) if !packet.truncated => File::from(file),
+            // There was no descriptor left for it.
+            Err(none) if none.is_empty() && packet.truncated && packet.len == HELLO => {
+                return Greeted::Refused(Refusal::Resources);
+            }
             _ => return Greeted::Refused(Refusal::Hello),
         };
         let hello = match Hello::decode(&bytes[..packet.len]) {

@@ -364,7 +364,7 @@ fn many_of_another_user() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// A server that has no descriptor left for a connection, and says how much processor time it needs while one waits.
+/// A server that has no descriptor left for a connection, or one, and says how much processor time it needs while one waits.
 fn has_few_descriptors(args: &[String]) -> Result<()> {
     let mut server = Endpoint::builder().spin(Duration::ZERO).max_peers(1000).listen(&args[0])?;
     let mut taken = Vec::new();
@@ -372,6 +372,7 @@ fn has_few_descriptors(args: &[String]) -> Result<()> {
     while let Ok(file) = std::fs::File::open("/dev/null") {
         taken.push(file);
     }
+    taken.truncate(taken.len() - args[1].parse::<usize>()?);
     child::say("listens")?;
     let before = cpu_time::own()?;
     ensure!(server.wait(Some(Duration::from_secs(1)))?.is_none());
@@ -398,8 +399,14 @@ mod cpu_time {
 }
 
 fn no_descriptors() -> Result<Completion> {
+    // With one it can accept the connection, and not its memory.
+    ["0", "1"].into_iter().try_for_each(refuses_without_descriptors)?;
+    Ok(Completion::Completed)
+}
+
+fn refuses_without_descriptors(left: &str) -> Result<()> {
     let name = unique();
-    let mut server = Child::start("has few descriptors", &[&name])?;
+    let mut server = Child::start("has few descriptors", &[&name, left])?;
     server.says("listens")?;
     let address = Address::local(&name)?;
     let mut client = Endpoint::client()?;
@@ -409,15 +416,14 @@ fn no_descriptors() -> Result<Completion> {
         let event = client.wait(Some(Duration::from_secs(20)))?;
         ensure!(
             matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Resources), .. })),
-            "client {number}: {event:?}"
+            "client {number}, {left} left: {event:?}"
         );
     }
     server.says("slept")?;
     let peer = client.connect(&address)?;
     client.send_unexpected(peer, 1, b"now")?;
     ensure!(client.recv_expected(peer, 1, &mut [0; 8])? == 3);
-    server.ends()?;
-    Ok(Completion::Completed)
+    server.ends()
 }
 
 fn names() -> Result<Completion> {
