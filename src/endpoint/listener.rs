@@ -20,7 +20,7 @@ pub(crate) struct Listener {
     socket: OwnedFd,
     /// Given up when no other descriptor can be had: then a connection can still be accepted, and refused. It would stay
     /// readable otherwise.
-    spare: Option<OwnedFd>,
+    pub(super) spare: Option<OwnedFd>,
 }
 
 /// A connection of which no hello has come.
@@ -68,8 +68,7 @@ impl Listener {
             Ok(socket) => socket,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EMFILE | libc::ENFILE) if self.spare.is_some() => {
-                    self.refuse_one();
-                    return Accepted::None;
+                    return if self.refuse_one() { Accepted::Refused } else { Accepted::None };
                 }
                 Some(libc::ECONNABORTED | libc::EINTR) => return Accepted::Refused,
                 _ => return Accepted::None,
@@ -92,12 +91,19 @@ impl Listener {
         socket::hang_up(self.as_fd());
     }
 
-    fn refuse_one(&mut self) {
+    /// Refuses the next connection. Returns whether there was one: the system says that it has no descriptor before it looks for that.
+    fn refuse_one(&mut self) -> bool {
         self.spare = None;
-        if let Ok(socket) = socket::accept(self.as_fd()) {
-            refuse(socket, Refusal::Resources);
+        let refused = socket::accept(self.as_fd()).map(|socket| refuse(socket, Refusal::Resources));
+        self.find_spare();
+        refused.is_ok()
+    }
+
+    /// Another thread may have taken it when it was given up.
+    pub(super) fn find_spare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = self.socket.try_clone().ok();
         }
-        self.spare = self.socket.try_clone().ok();
     }
 }
 

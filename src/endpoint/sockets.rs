@@ -8,7 +8,7 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::hello::{PACKET, Packet};
 use crate::endpoint::key::Key;
 use crate::endpoint::link::Stage;
-use crate::endpoint::listener::{Accepted, Greeted, Greeting, end, refuse};
+use crate::endpoint::listener::{Accepted, Greeted, Greeting, Listener, end, refuse};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::sys::socket;
@@ -18,6 +18,7 @@ impl State {
     /// Accepts connections, as far as there is room for them. Returns whether more may wait.
     pub(super) fn accept(&mut self) -> bool {
         self.remove_late();
+        self.listener.iter_mut().for_each(Listener::find_spare);
         for _ in 0..ENDPOINT_BATCH {
             self.greeted = self.greeted.wrapping_add(1);
             let number = self.greeted;
@@ -244,6 +245,17 @@ mod tests {
         second.state.introduce(dialled)?;
         let event = second.wait(Some(Duration::from_secs(10)))?;
         assert!(matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Full), .. })), "{event:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_spare_descriptor_that_is_missing_is_had_again() -> Result<(), EndpointError> {
+        let mut server = Endpoint::listen(&format!("spare-{}", std::process::id()))?;
+        server.state.listener.as_mut().expect("it listens").spare = None;
+        let mut client = Endpoint::client()?;
+        client.connect(server.address().expect("it listens"))?;
+        server.wait(None)?;
+        assert!(server.state.listener.as_ref().expect("it listens").spare.is_some());
         Ok(())
     }
 }

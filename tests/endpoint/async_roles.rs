@@ -1,13 +1,17 @@
-//! Endpoints of tasks in processes of their own: one that forks.
+//! Endpoints of tasks in processes of their own: one that forks, and one that has no descriptors left.
 
+use std::fs::File;
 use std::future::Future;
 use std::pin::pin;
 use std::process::exit;
 use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Access, AsyncEndpoint, Endpoint, EndpointError};
+use intranode::{Access, Address, AsyncEndpoint, Ended, Endpoint, EndpointError, Event, Refusal};
 use libtest_mimic::Completion;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
 use nix::unistd::{ForkResult, fork};
 
 use super::asynchronous::{runtime, soon};
@@ -15,9 +19,13 @@ use super::child::{self, Child};
 use super::faults::ends_well;
 use super::{Role, Test, unique};
 
-pub(super) const TESTS: &[Test] = &[("async_calls_in_a_forked_child_fail", calls_in_a_child)];
+pub(super) const TESTS: &[Test] = &[
+    ("async_calls_in_a_forked_child_fail", calls_in_a_child),
+    ("async_clients_are_refused_where_descriptors_run_out", refused),
+];
 
-pub(super) const ROLES: &[Role] = &[("fails in a child of a task", fails_in_a_child)];
+pub(super) const ROLES: &[Role] =
+    &[("fails in a child of a task", fails_in_a_child), ("has no descriptors", has_no_descriptors)];
 
 fn calls_in_a_child() -> Result<Completion> {
     for way in [DROPS, GOES_ON] {
@@ -73,4 +81,38 @@ fn fails_in_a_child(args: &[String]) -> Result<()> {
         let put = poll_once(put.as_mut());
         exit(i32::from(!matches!(put, Poll::Ready((Err(EndpointError::Forked), _)))));
     })
+}
+
+/// A server that has no descriptor left for a connection.
+fn has_no_descriptors(args: &[String]) -> Result<()> {
+    runtime()?.block_on(async {
+        let server = AsyncEndpoint::listen(&args[0])?;
+        setrlimit(Resource::RLIMIT_NOFILE, 40, 40)?;
+        let _taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        child::say("listens")?;
+        let event = server.next_event().await;
+        anyhow::bail!("it has room: {event:?}")
+    })
+}
+
+/// They have connected by the time that it looks, which it is told of once.
+fn refused() -> Result<Completion> {
+    const COUNT: usize = 20;
+    let name = unique();
+    let mut server = Child::start("has no descriptors", &[&name])?;
+    server.says("listens")?;
+    server.signal(Signal::SIGSTOP)?;
+    let address = Address::local(&name)?;
+    let mut clients = (0..COUNT).map(|_| Endpoint::client()).collect::<Result<Vec<_>, _>>()?;
+    clients.iter_mut().try_for_each(|client| client.connect(&address).map(drop))?;
+    server.signal(Signal::SIGCONT)?;
+    for (number, client) in clients.iter_mut().enumerate() {
+        let event = client.wait(Some(Duration::from_secs(20)))?;
+        ensure!(
+            matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Resources), .. })),
+            "client {number}: {event:?}"
+        );
+    }
+    server.kill()?;
+    Ok(Completion::Completed)
 }
