@@ -148,6 +148,7 @@ impl State {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
     use std::time::Duration;
 
     use super::*;
@@ -155,6 +156,7 @@ mod tests {
     use crate::endpoint::dialling::dial;
     use crate::endpoint::error::system;
     use crate::endpoint::peer::Event;
+    use crate::segment::pair_memory::PairMemory;
     use crate::tuning::ENDPOINT_HELLO;
 
     /// A server with room for this number of peers, and as many connections to it over which nothing is said.
@@ -227,6 +229,21 @@ mod tests {
         assert!(server.state.look(Some(Duration::ZERO))?);
         assert!(!server.state.look(Some(Duration::ZERO))?);
         assert!(server.state.greetings.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_reported_of_a_connection_whose_descriptors_are_refused() -> Result<(), EndpointError> {
+        for stage in [Stage::Asked, Stage::Open] {
+            let mut own = Endpoint::client()?;
+            let (memory, _) = PairMemory::create().map_err(system("test", "memory"))?;
+            let (socket, _other) = UnixDatagram::pair().map_err(system("test", "a connection"))?;
+            // Nobody can wait for it.
+            let file = tempfile::tempfile().map_err(system("test", "a file"))?;
+            let added = own.state.add(stage, socket.into(), (Some(file.into()), 0), memory);
+            assert_eq!(added.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            assert_eq!((own.poll()?, own.state.links.alive()), (None, 0));
+        }
         Ok(())
     }
 

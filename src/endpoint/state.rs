@@ -135,7 +135,7 @@ impl State {
         let keys = [Key::Socket(peer), Key::Process(peer)];
         let added = link.descriptors().zip(keys).try_for_each(|(fd, key)| self.epoll.add(fd, key.encode()));
         if let Err(error) = added {
-            self.disconnect(peer);
+            self.give_up(peer);
             return Err(error);
         }
         self.awake.push(peer);
