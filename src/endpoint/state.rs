@@ -298,8 +298,8 @@ impl State {
         }
         let ready = self.epoll.wait(timeout).map_err(system("wait", "to wait for descriptors"))?;
         let mut is_left = ready.len() == BATCH;
-        for ready in ready {
-            match Key::decode(ready.key) {
+        for key in ready {
+            match Key::decode(key) {
                 Key::Listener => is_left |= self.accept(),
                 Key::Greeting(number) => self.greet(number),
                 Key::Socket(peer) => is_left |= self.hear(peer),

@@ -8,15 +8,6 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Epoll(OwnedFd);
 
-/// What has become of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
-    /// By which it was added.
-    pub(crate) key: u64,
-    /// Whether its other side has closed it.
-    pub(crate) closed: bool,
-}
-
 /// The most descriptors of one [`Epoll::wait`].
 pub(crate) const BATCH: usize = 64;
 
@@ -31,7 +22,7 @@ impl Epoll {
         Ok(Epoll(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Adds a descriptor, until it is removed.
+    /// Adds a descriptor, which is known by this key until it is removed.
     pub(crate) fn add(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
         self.control(libc::EPOLL_CTL_ADD, descriptor, &mut event)
@@ -55,9 +46,9 @@ impl Epoll {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Those that are ready, up to [`BATCH`]; waits for the first at most for so long, without limit if there is none. A
+    /// The keys of those that are ready, up to [`BATCH`]; waits for the first at most for so long, without limit if there is none. A
     /// signal ends the wait early.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<Ready>> {
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<u64>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         // Rounded up: a wait is not shorter than asked for.
         let milliseconds = timeout.map_or(-1, |timeout| {
@@ -70,9 +61,7 @@ impl Epoll {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::Interrupted { Ok(Vec::new()) } else { Err(error) };
         };
-        let closed = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
-        let ready = |event: &libc::epoll_event| Ready { key: event.u64, closed: event.events & closed != 0 };
-        Ok(events[..count].iter().map(ready).collect())
+        Ok(events[..count].iter().map(|event| event.u64).collect())
     }
 }
 
@@ -85,7 +74,7 @@ impl AsFd for Epoll {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use crate::sys::testing::is_closed_by_exec;
@@ -98,9 +87,11 @@ mod tests {
         epoll.add(own.as_fd(), 7).unwrap();
         assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);
         other.write_all(b"x").unwrap();
-        assert_eq!(epoll.wait(None).unwrap(), [Ready { key: 7, closed: false }]);
+        assert_eq!(epoll.wait(None).unwrap(), [7]);
+        (&own).read_exact(&mut [0]).unwrap();
+        assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);
         drop(other);
-        assert_eq!(epoll.wait(None).unwrap(), [Ready { key: 7, closed: true }]);
+        assert_eq!(epoll.wait(None).unwrap(), [7]);
         epoll.remove(own.as_fd());
         assert_eq!(epoll.wait(Some(Duration::from_millis(1))).unwrap(), []);
     }
