@@ -211,6 +211,8 @@ struct Object {
     range: Range<usize>,
     /// How many ranks have dropped it.
     drops: usize,
+    /// Whether this rank has.
+    own: bool,
 }
 
 impl Table {
@@ -236,7 +238,7 @@ impl Table {
         let block = Block::new(Arc::clone(&instances), range.start * GRANULE, len * GRANULE);
         let number = self.next;
         self.next += 1;
-        self.objects.insert(number, Object { instances, range, drops: 0 });
+        self.objects.insert(number, Object { instances, range, drops: 0, own: false });
         Some(Placed { number, block, used })
     }
 
@@ -262,11 +264,13 @@ impl Table {
         self.segments.iter().find(|segment| segment.number == number)
     }
 
-    /// A rank has dropped an object. A number that no object has is ignored: another process may have overwritten it.
-    pub(crate) fn dropped(&mut self, number: u64, ranks: usize) {
+    /// A rank has dropped an object, `is_own` if it is this one. Another process may have overwritten what other ranks say: a number that
+    /// no object has is ignored, and what this rank has not dropped is not freed here.
+    pub(crate) fn dropped(&mut self, number: u64, is_own: bool, ranks: usize) {
         if let Some(object) = self.objects.get_mut(&number) {
             object.drops += 1;
-            if object.drops == ranks {
+            object.own |= is_own;
+            if object.own && object.drops >= ranks {
                 self.free(number);
             }
         }
@@ -407,9 +411,23 @@ mod tests {
     }
 
     #[test]
+    fn what_this_rank_has_not_dropped_is_not_freed() {
+        let mut table = Table::default();
+        add(&mut table, page_size());
+        let request = Request { bytes: Some(page_size()), alignment: 1, kind: KIND };
+        let number = table.take(&request).unwrap().number;
+        // Another process has written that another rank has dropped it twice.
+        table.dropped(number, false, 2);
+        table.dropped(number, false, 2);
+        assert!(table.objects() == 1 && table.take(&request).is_none());
+        table.dropped(number, true, 2);
+        assert!(table.objects() == 0 && table.take(&request).is_some());
+    }
+
+    #[test]
     fn numbers_that_no_object_has_are_ignored() {
         let mut table = Table::default();
-        table.dropped(u64::MAX, 2);
+        table.dropped(u64::MAX, true, 2);
         table.free(0);
         table.give_back();
         assert_eq!(table.objects(), 0);

@@ -132,7 +132,9 @@ fn agree(open: &mut OpenCall<'_>, call: &Call) -> Result<AllOwn, Error> {
     let mut table = rank_state.heap.table();
     for (rank, words) in all.iter().enumerate() {
         let first = words[1..].iter().take(counts[rank]);
-        first.chain(&rest[rank]).for_each(|number| table.dropped(*number, size));
+        // This rank's own words were not read from shared memory.
+        let is_own = rank == rank_state.rank;
+        first.chain(&rest[rank]).for_each(|number| table.dropped(*number, is_own, size));
     }
     table.give_back();
     Ok(all_own)
