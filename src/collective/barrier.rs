@@ -29,7 +29,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Mismatch`], after which the communicator can be used further. Any
     /// [fatal](Error::is_fatal) error: [`Error::TimedOut`], [`Error::RankDied`], [`Error::RankLeft`], [`Error::Aborted`],
-    /// [`Error::Poisoned`], [`Error::ConcurrentUse`], [`Error::Forked`].
+    /// [`Error::Interrupted`], [`Error::Poisoned`], [`Error::ConcurrentUse`], [`Error::Forked`].
     pub fn barrier(&self) -> Result<(), Error> {
         let call = Call { operation: Operation::Barrier as u8, ..Call::default() };
         self.rank_state.collective(Operation::Barrier, |member| self.rank_state.barrier.enter(member, &call))

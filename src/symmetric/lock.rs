@@ -100,9 +100,9 @@ impl Lock {
     /// Takes the lock, after all ranks that asked for it before. Not collective. Example: [`Lock`].
     ///
     /// # Errors
-    /// [`Error::WouldDeadlock`] if this rank, perhaps another thread of it, has the lock or waits for it. When the communicator
-    /// has ended, or ends now because of the time-out, as [`barrier`](Communicator::barrier). [`Error::Forked`] in a forked
-    /// child.
+    /// [`Error::WouldDeadlock`] if this rank, perhaps another thread of it, has the lock or waits for it. When a rank
+    /// has it and the communicator has ended, or ends now because of the time-out, as [`barrier`](Communicator::barrier): what
+    /// nobody has is taken also after the end. [`Error::Forked`] in a forked child.
     pub fn lock(&self) -> Result<Guard<'_>, Error> {
         self.check_fork()?;
         self.enter()?;

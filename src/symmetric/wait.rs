@@ -145,10 +145,10 @@ impl<T: Atom> Symmetric<T> {
     /// ```
     ///
     /// # Errors
-    /// If the element is not as it should be: [`Error::RankDied`], [`Error::RankLeft`], [`Error::Aborted`] and
-    /// [`Error::Poisoned`] when the communicator has ended; [`Error::WaitTimedOut`] after the communicator's time-out, which
-    /// ends nothing; [`Error::Forked`] in a forked child. A wait that is satisfied succeeds also in a communicator that has
-    /// ended.
+    /// If the element is not as it should be: [`Error::RankDied`], [`Error::RankLeft`], [`Error::Aborted`],
+    /// [`Error::Interrupted`], [`Error::TimedOut`] (a collective call of another rank, or the lock) and [`Error::Poisoned`] when
+    /// the communicator has ended; [`Error::WaitTimedOut`] after the communicator's time-out, which ends nothing;
+    /// [`Error::Forked`] in a forked child. A wait that is satisfied succeeds also in a communicator that has ended.
     ///
     /// # Panics
     /// When there is no such element.

@@ -173,6 +173,7 @@ fn a_rank_leaves_with_the_lock(comm: Communicator) -> Outcome {
     ensure_matches!(lock.try_lock(), Err(Error::RankLeft { .. }));
     if comm.size() == 2 {
         ensure!(other.try_lock()?.is_some(), "what nobody has can be had");
+        drop(other.lock()?);
     }
     Ok(())
 }

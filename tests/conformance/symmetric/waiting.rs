@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use intranode::Until::{Eq, Ge, Gt, Le, Lt, Ne};
-use intranode::{Atom, Communicator, Error, Signal, Until};
+use intranode::{Atom, Communicator, Error, Operation, Signal, Until};
 
 use super::turns;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
@@ -16,6 +16,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(case_45_any_some_all),
         row!(case_46_ring_of_signals),
         row!(case_51_a_time_out_and_then_further).timeout(TIMEOUT),
+        row!(case_51_the_others_do_not_wait_as_long).timeout(TIMEOUT),
         row!(case_52_two_threads_of_a_rank_wait).spin(Duration::ZERO),
         row!(case_52_two_threads_of_a_rank_wait_for_the_same).spin(Duration::ZERO),
         row!(case_63_signals_of_another_communicator),
@@ -205,6 +206,20 @@ fn case_51_a_time_out_and_then_further(comm: Communicator) -> Outcome {
     object.at((comm.rank() + 1) % comm.size())?.store(1, 6);
     ensure!(object.wait_timeout(1, Gt(5), Duration::MAX)? == Some(6));
     still_works(&comm)
+}
+
+/// Rank 0 is late in their barrier, which ends the communicator, and with it the wait.
+fn case_51_the_others_do_not_wait_as_long(comm: Communicator) -> Outcome {
+    let object = comm.symmetric::<u32>(1)?;
+    let (operation, result) = match comm.rank() {
+        0 => (Operation::Wait, object.wait_timeout(0, Ne(0), Duration::from_secs(60)).map(drop)),
+        _ => (Operation::Barrier, comm.barrier()),
+    };
+    ensure_matches!(
+        result,
+        Err(Error::TimedOut { operation: failed, late, .. }) if *failed == operation && **late == [0]
+    );
+    Ok(())
 }
 
 /// Each waits for an element of its own. They share the rank's bell.
