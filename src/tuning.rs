@@ -78,10 +78,10 @@ pub(crate) const PREFETCH_WHILE_WAITING_BYTES_ON_INTEL: usize = 64 << 10;
 /// `cargo bench --bench contention`; no machine of that size was measured (docs/adr/0001).
 pub(crate) const HIERARCHICAL_FROM_RANKS: usize = 24;
 
-/// The most groups of a hierarchical barrier, if they have [`LEAST_GROUP_RANKS`]. By the same model.
+/// The most groups of a hierarchical barrier. By the same model.
 pub(crate) const GROUPS: usize = 8;
 
-/// The ranks that a group has at least. By the same model.
+/// The ranks that a group has at least, but for one of what is left. By the same model.
 pub(crate) const LEAST_GROUP_RANKS: usize = 8;
 
 // ---- Single copy (protocol/single_copy.rs, rank/cma_peers.rs)

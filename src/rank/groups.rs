@@ -52,8 +52,8 @@ impl Groups {
         Group::new(&self.0, rank)
     }
 
-    /// The ranks of whole caches together, at most [`GROUPS`] groups of about the same size; a cache with more ranks is
-    /// divided. `near[rank]` is equal for ranks that share a cache.
+    /// The ranks of whole caches together, at most [`GROUPS`] groups. All but one have an equal share of the ranks, or more, and
+    /// [`LEAST_GROUP_RANKS`]; a cache with at least twice as many is divided. `near[rank]` is equal for ranks that share a cache.
     pub(crate) fn near(near: &[u64]) -> Self {
         let size = near.len().div_ceil(GROUPS).max(LEAST_GROUP_RANKS);
         let mut caches: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -67,11 +67,10 @@ impl Groups {
         let mut last: Option<(usize, usize)> = None;
         for ranks in caches {
             if ranks.len() > size {
-                let groups = ranks.len().div_ceil(size);
+                let groups = ranks.len() / size;
                 for group in (0..groups).map(|group| &ranks[block(ranks.len(), groups, group)]) {
                     group.iter().for_each(|rank| leaders[*rank] = group[0]);
                 }
-                last = None;
             } else {
                 let (leader, len) = last.filter(|(_, len)| *len < size).unwrap_or((ranks[0], 0));
                 ranks.iter().for_each(|rank| leaders[*rank] = leader);
@@ -160,6 +159,15 @@ mod tests {
         assert_eq!(Groups::near(&near), Groups::blocks(64, 8));
     }
 
+    #[test]
+    fn caches_with_more_ranks_than_an_equal_share_are_not_divided_into_smaller_ones() {
+        for most in [12, 16] {
+            // Six caches, a group each.
+            let near: Vec<u64> = (0..6 * most).map(|rank| rank / most).collect();
+            assert_eq!(Groups::near(&near), Groups::blocks(near.len(), most as usize));
+        }
+    }
+
     proptest! {
         #[test]
         fn the_first_of_a_group_leads_it(near in prop::collection::vec(0u64..9, 1..300), most in 1usize..20) {
@@ -168,6 +176,16 @@ mod tests {
                     prop_assert!(*leader <= rank && groups.0[*leader] == *leader);
                 }
             }
+        }
+
+        #[test]
+        fn groups_are_few_and_not_small(near in prop::collection::vec(0u64..9, 1..300), caches in 1u64..9) {
+            let near: Vec<u64> = near.into_iter().map(|key| key % caches).collect();
+            let groups = Groups::near(&near);
+            let len = |leader: usize| groups.0.iter().filter(|other| **other == leader).count();
+            let lens: Vec<usize> = (0..near.len()).map(len).filter(|len| *len > 0).collect();
+            prop_assert!(lens.len() <= GROUPS, "{lens:?}");
+            prop_assert!(lens.iter().filter(|len| **len < LEAST_GROUP_RANKS).count() <= 1, "{lens:?}");
         }
     }
 }
