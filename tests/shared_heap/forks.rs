@@ -57,7 +57,7 @@ fn ensure_holds(child: Pid) -> Result<()> {
     Ok(())
 }
 
-fn in_child(check: impl FnOnce() -> bool) -> Result<()> {
+pub(super) fn in_child(check: impl FnOnce() -> bool) -> Result<()> {
     ensure_holds(start(check)?)
 }
 
@@ -243,7 +243,7 @@ fn bare_child() -> Result<()> {
 }
 
 /// Forks where no memory can be mapped, and returns what children say on standard error.
-fn complaints(values: &[u64]) -> Result<String> {
+pub(super) fn complaints(values: &[u64]) -> Result<String> {
     let (mut reader, writer) = std::io::pipe()?;
     let own = nix::unistd::dup(std::io::stderr())?;
     nix::unistd::dup2_stderr(&writer)?;

@@ -16,6 +16,7 @@ use nix::unistd::{ForkResult, fork};
 use super::blocks::{MIB, is_shared, play};
 use super::collectives::{collectives, foreign, gather, number};
 use super::control_group::{self, Group};
+use super::forks::{complaints, in_child};
 use super::job::{self, NotAllowed};
 use super::limits::ensure_of_the_system;
 use super::{Program, Test};
@@ -33,6 +34,7 @@ pub(super) const PROGRAMS: &[Program] = &[
 pub(super) const STARTED: &[Program] = &[
     ("lengths by turns in a group", 0, in_a_small_group),
     ("one rank is too large for its group", 2, too_large_for_its_group),
+    ("forks where its group has no room for a copy", 0, no_room_for_a_copy),
     (ANOTHER, 0, another_program),
 ];
 
@@ -40,6 +42,9 @@ pub(super) const TESTS: &[Test] = &[
     ("a_control_group_holds_what_is_live", || in_a_group("lengths by turns in a group", 0)),
     ("others_are_told_of_a_rank_that_its_control_group_ends", || {
         in_a_group("one rank is too large for its group", 2)
+    }),
+    ("a_child_without_room_for_its_copy_in_its_control_group_is_told", || {
+        in_a_group("forks where its group has no room for a copy", 0)
     }),
 ];
 
@@ -90,6 +95,21 @@ fn lengths_by_turns() -> Result<()> {
 fn in_a_small_group() -> Result<()> {
     control_group::enter()?;
     turns()
+}
+
+/// The kernel would end the process in the middle of the copy.
+fn no_room_for_a_copy() -> Result<()> {
+    control_group::enter()?;
+    let values = vec![5u64; LONGEST / size_of::<u64>()];
+    let text = complaints(&values)?;
+    ensure!(text.contains("does not exist in this child"), "{text}");
+    ensure!(values.iter().all(|value| *value == 5));
+    drop(values);
+    // What was freed is not copied, whether it keeps its pages or not.
+    let freed = std::hint::black_box(vec![1u8; 60 * MIB]);
+    let values = vec![5u64; 30 * MIB / size_of::<u64>()];
+    drop(freed);
+    in_child(|| values.iter().all(|value| *value == 5))
 }
 
 /// The kernel kills the last rank, of which the other reads. The other has an error that names it, and all that it had.

@@ -8,6 +8,7 @@
 //! system call does not have the window at all (MADV_DONTFORK).
 
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use super::heap::{Heap, give_up, warn};
 use super::state::State;
 use super::window::{Private, map};
+use crate::sys::memory::headroom::{Headroom, min_headroom};
 
 /// The copy for the next child, between the functions below; the heap is closed meanwhile, so there is one.
 #[derive(Debug)]
@@ -45,11 +47,13 @@ impl Copied {
 
 /// In the parent, before.
 pub(super) fn prepare(heap: &Heap, copied: &Copied) {
+    // Before the lock is taken: it allocates.
+    let room = heap.number().and_then(|_| min_headroom());
     heap.before_fork(|state| {
         if state.window.is_shared() {
             // The child has it until it replaces it, so that nothing else gets its addresses.
             let inherited = state.window.inherit(true);
-            copied.set(if inherited { copy(state) } else { None });
+            copied.set(if inherited { copy(state, room) } else { None });
         }
     });
 }
@@ -89,11 +93,18 @@ pub(super) fn in_child(heap: &Heap, copied: &Copied) {
 }
 
 /// The blocks, in private memory that is as long as what is in use. `None`: there is not enough, or the file is gone.
-fn copy(state: &State) -> Option<(*mut u8, usize)> {
+fn copy(state: &State, room: Option<Headroom>) -> Option<(*mut u8, usize)> {
     let page = state.window.page;
     let Some((start, len)) = state.ranges.live().last() else { return Some((ptr::null_mut(), 0)) };
     let len = (start + len) as usize * page;
-    let file = state.window.file()?.as_raw_fd();
+    let file = state.window.file()?;
+    // What was freed, and keeps its pages, is not copied.
+    let kept = u64::from(state.ranges.dirty_pages()) * page as u64;
+    let written = (file.metadata().ok()?.blocks() * 512).saturating_sub(kept);
+    if room.is_some_and(|room| room.bytes < written) {
+        return None;
+    }
+    let file = file.as_raw_fd();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
     let target = map(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
     let blocks = state.ranges.live().map(|(start, len)| (start as usize * page, (start + len) as usize * page));
