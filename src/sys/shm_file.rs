@@ -155,7 +155,7 @@ fn create_with(
 ) -> Result<Created, Failure> {
     let directory = path.parent().unwrap_or(path);
     let mut draft = Draft::new(directory, request.name, mode, request.signature, 0)?;
-    let mapping = fill(draft.file(), path, request.len, init)?;
+    let mapping = fill(draft.file(), path, request, init)?;
     let mut reclaimed = false;
     for _ in 0..ATTEMPTS {
         match draft.publish(path) {
@@ -169,14 +169,14 @@ fn create_with(
     Err(CreateError::Contended { path: path.to_owned() }.into())
 }
 
-/// Allocates, maps and initialises.
+/// Allocates what is behind the signature, which is never missing; maps, and initialises.
 fn fill(
     file: &std::fs::File,
     path: &Path,
-    len: usize,
+    CreateRequest { len, signature, .. }: CreateRequest<'_>,
     init: &mut impl FnMut(&Mapping),
 ) -> Result<Mapping, CreateError> {
-    allocate(file, 0..len).map_err(not_filled(path, len))?;
+    allocate(file, signature.len()..len).map_err(not_filled(path, len))?;
     let mapping = Mapping::of(file, len).map_err(Unusable::io(path))?;
     init(&mapping);
     Ok(mapping)

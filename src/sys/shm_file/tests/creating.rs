@@ -41,6 +41,18 @@ fn the_file_is_private_and_fully_allocated() {
     }
 }
 
+/// Where the system has no call to allocate, zeros are written.
+#[test]
+fn what_is_allocated_is_signed() {
+    for mode in MODES {
+        let name = name("signed");
+        let init = |mapping: &Mapping| {
+            assert_eq!(word(mapping).load(Ordering::Relaxed).to_ne_bytes(), *request(&name).signature);
+        };
+        create_in(Path::new(file::DIRECTORY), &name, init, mode).unwrap();
+    }
+}
+
 #[test]
 fn the_name_never_refers_to_an_incomplete_segment() {
     for mode in MODES {
