@@ -1,5 +1,7 @@
 //! What ranks prefetch for write behind a round is what they write next, if the next call is like the last.
 
+mod endless_offers;
+
 use std::ops::Range;
 
 use crate::copy::cpu::TAKEN_FOR_INTEL;

@@ -217,18 +217,30 @@ impl<P: Platform> Member<'_, P> {
         if self.staging.is_short(len * size) && len * size < slices_from {
             return self.reduction_short(call, shape, data);
         }
+        self.reduction_in_chunks(call, shape, slices_from, data, true)
+    }
+
+    /// A reduction of what is longer. `may_offer`: no offer was settled in this call.
+    fn reduction_in_chunks(
+        &mut self,
+        call: &Call,
+        shape: Shape,
+        slices_from: usize,
+        data: &mut impl Reduction,
+        may_offer: bool,
+    ) -> Result<(), Failure> {
         let mut plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
         let parity = self.begin_call(call, |header| write_status(header, plan.place))?;
         let places = self.all_places(parity, plan.place);
-        if is_offer(places) {
+        if may_offer && is_offer(places) {
             let found = self.all_find(call, parity, data.lending())?;
             // What this rank has not published nobody has looked for.
             if let Some(lending) = data.lending().filter(|_| is_offer(plan.place)) {
                 lending.settle(found);
             }
-            return self.reduction(call, shape, slices_from, data);
+            return self.reduction_in_chunks(call, shape, slices_from, data, false);
         }
         if places.is_some() {
             self.note_places(&mut plan, shape, parity);
@@ -236,7 +248,7 @@ impl<P: Platform> Member<'_, P> {
         }
         let mut buffers = self.end_turn_if(plan.contributions_are_staged);
         loop {
-            self.prefetch_next_round((plan.chunk_len * size, Senders::Several), plan.then());
+            self.prefetch_next_round((plan.chunk_len * plan.element_size, Senders::Several), plan.then());
             let Some(next) = self.next_round(&plan, &round, buffers, data) else { break };
             round = next;
             self.continue_call(call, || ())?;

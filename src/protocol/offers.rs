@@ -2,7 +2,8 @@
 //!
 //! 1. A rank [offers](OFFER) a place with the first round of a call, in which nothing is read.
 //! 2. Each rank says whether it has all that was offered, and keeps it until the call has ended: one round.
-//! 3. The call begins again. If all have all, what was offered is read in place, else it goes through staging.
+//! 3. The call begins again. If all have all, what was offered is read in place, else it goes through staging. Nothing is an offer then:
+//!    another process that writes the bit of one cannot keep a call from its end.
 //!
 //! All ranks see the same offers and the same answers, so all go the same way.
 

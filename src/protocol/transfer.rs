@@ -41,14 +41,15 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::begin_call`].
     pub fn transfer<B: BlockTransfer>(&mut self, call: &Call, blocks: &mut B) -> Result<(), Failure> {
-        self.transfer_or_fetch(call, blocks, true)
+        self.transfer_or_fetch(call, blocks, true, true)
     }
 
-    /// `may_fetch`: no rank has failed to do so in this call.
+    /// `may_offer`: no offer was settled in this call. `may_fetch`: no rank has failed to do so.
     fn transfer_or_fetch<B: BlockTransfer>(
         &mut self,
         call: &Call,
         blocks: &mut B,
+        may_offer: bool,
         may_fetch: bool,
     ) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
@@ -74,12 +75,12 @@ impl<P: Platform> Member<'_, P> {
         };
         let publish = |header: Sink<'_>| write_whereabouts(header, (place, address));
         let parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
-        if is_offer(self.all_places(parity, place)) {
+        if may_offer && is_offer(self.all_places(parity, place)) {
             let found = self.all_find(call, parity, blocks.lending())?;
             if let Some(lending) = blocks.lending() {
                 lending.settle(found);
             }
-            return self.transfer_or_fetch(call, blocks, may_fetch);
+            return self.transfer_or_fetch(call, blocks, false, may_fetch);
         }
         // What is written next: the next chunk, or the first of a call like this one.
         let next = |start: usize| match chunk(start + chunk_len, longest).len() {
@@ -118,7 +119,7 @@ impl<P: Platform> Member<'_, P> {
                 if let Some(lending) = blocks.lending() {
                     lending.refused();
                 }
-                return self.transfer_or_fetch(call, blocks, false);
+                return self.transfer_or_fetch(call, blocks, may_offer, false);
             }
             None if start == chunk_len && !unstaged.is_empty() => _ = self.continue_call(call, || ())?,
             _ => {}
