@@ -31,13 +31,3 @@ fn call(command: libc::c_int) -> bool {
     let status = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     status == 0
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_can_register_again() {
-        assert_eq!(register(), register());
-    }
-}

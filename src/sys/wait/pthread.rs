@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
+use crate::sys::wait::clock::Moment;
 use crate::tuning::{PTHREAD_LOCK_PAUSE, PTHREAD_LOCK_RETRY, PTHREAD_LOCK_YIELDS, PTHREAD_MAX_SLEEP};
 
 /// The size of the memory that [`Pair::init`] and [`Pair::at`] need.
@@ -176,10 +177,7 @@ fn timespec(nanos: u64) -> libc::timespec {
 
 /// The monotonic clock, in nanoseconds.
 fn now() -> u64 {
-    let mut time = timespec(0);
-    // SAFETY: I1 and I7: the clock exists, and the time is ours to write.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    Moment::now().nanoseconds()
 }
 
 fn init_mutex(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
