@@ -9,7 +9,7 @@
 //! before it is looked at: what was checked is what is used.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::sync::OnceLock;
 
@@ -21,6 +21,7 @@ use crate::protocol::message::channel::PAYLOAD;
 use crate::protocol::message::{Channel, Post};
 use crate::protocol::{Bell, Payload, Segment};
 use crate::sys::cma::Token;
+use crate::sys::memory::headroom::overcommit_is_strict;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::memfd;
 use crate::sys::shm_file;
@@ -245,11 +246,6 @@ impl PairMemory {
     pub(crate) fn is_closed(&self, platform: &ShmPlatform) -> bool {
         self.post(platform).is_closed(self.closed(self.other()))
     }
-}
-
-/// Whether the system promises no more memory than it has. If the file cannot be read: it does not.
-fn overcommit_is_strict() -> bool {
-    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
 }
 
 /// A channel whose other side is not trusted.

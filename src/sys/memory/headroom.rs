@@ -65,6 +65,13 @@ fn machine(meminfo: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// Whether the system promises no more memory than it has. Then a page may be refused, by SIGBUS, when it is first used. If the file
+/// cannot be read: it does not.
+#[cfg(target_os = "linux")]
+pub(crate) fn overcommit_is_strict() -> bool {
+    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
+}
+
 /// Limits above this mean "none": cgroup v1 writes the largest number of pages.
 const NO_LIMIT: u64 = 1 << 60;
 

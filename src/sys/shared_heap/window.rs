@@ -4,13 +4,14 @@
 //! can shorten it. A page that was given back is a hole in it: who reads there, in any process, reads zeros.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
 use super::place::name;
 use super::ranges::Page;
 use crate::sys::kept_file::KeptFile;
+use crate::sys::memory::headroom::overcommit_is_strict;
 use crate::sys::memory::huge;
 use crate::sys::memory::memfd;
 use crate::sys::memory::pages::{map_sparse, page_size};
@@ -201,9 +202,4 @@ fn window_len(page: usize) -> Option<usize> {
     let pages = usize::try_from(unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) }).ok()?;
     let wanted = pages.checked_mul(page)?.checked_mul(HEAP_WINDOW_MEMORIES)?;
     Some(wanted.min(HEAP_WINDOW_BYTES).next_multiple_of(huge::ALIGN))
-}
-
-/// Whether the system promises no more memory than it has. Then a page may be refused, by SIGBUS, when it is first used.
-fn overcommit_is_strict() -> bool {
-    fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.first() == Some(&b'2'))
 }
