@@ -149,6 +149,35 @@ pub(crate) fn gather_words<const N: usize>(
     Ok(all)
 }
 
+/// An allgatherv of lists, as one transfer of a call. `counts`, by rank: how long they are. `what` they are, for the error where there is
+/// no memory for them. Returns the ranks' lists, by rank.
+pub(crate) fn gather_lists<T: Pod>(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    own: &[T],
+    counts: &[usize],
+    what: &str,
+) -> Result<Vec<Vec<T>>, Error> {
+    let mut displs = Vec::with_capacity(counts.len());
+    let mut end = 0usize;
+    for count in counts {
+        displs.push(end);
+        // The allocation fails if this saturates.
+        end = end.saturating_add(*count);
+    }
+    let mut recv: Vec<T> = Vec::new();
+    if let Err(error) = recv.try_reserve_exact(end) {
+        let requested_bytes = end.saturating_mul(size_of::<T>());
+        let reason = format!("for the list of {what}: {error}").into_boxed_str();
+        let operation = open.operation();
+        return Err(open.refuse(call, Error::AllocationFailed { operation, requested_bytes, reason }));
+    }
+    recv.resize(end, T::zeroed());
+    let table = BlockTable::Given { counts, displs: &displs, width: size_of::<T>() };
+    gather(open, call, bytemuck::cast_slice(own), bytemuck::cast_slice_mut(&mut recv), table)?;
+    Ok(counts.iter().zip(&displs).map(|(count, displ)| recv[*displ..displ + count].to_vec()).collect())
+}
+
 /// The caller's buffers, in bytes.
 pub(crate) struct AllgathervBuffers<'a> {
     /// `None`: this rank's own block is in `recv`.

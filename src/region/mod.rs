@@ -12,15 +12,14 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::collective::allgatherv::{gather, gather_words};
-use crate::collective::block_table::BlockTable;
+use crate::collective::allgatherv::{gather_lists, gather_words};
 use crate::collective::blocks::Blocks;
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::partition::block;
 use crate::protocol::region::Parts;
-use crate::rank::rank_state::{OpenCall, RankState};
+use crate::rank::rank_state::RankState;
 use crate::region::allocation::{AllocRequest, allocate};
 use crate::region::options::{Placement, RegionOptions};
 use crate::segment::region_memory::{Memory, ReadOnly, Writable};
@@ -303,7 +302,12 @@ impl<T: Pod> Region<T> {
         if let Some(rank) = counts.iter().position(|[count]| *count > len as u64) {
             return Err(Error::overlap(operation, (rank, rank)));
         }
-        let table = exchange_parts(&mut open, &call, &own, &counts)?;
+        let counts: Vec<usize> = counts.iter().map(|[count]| *count as usize).collect();
+        let own: Vec<[u64; 2]> = own.iter().map(|part| [part.start as u64, part.end as u64]).collect();
+        let table = gather_lists(&mut open, &call, &own, &counts, "all ranks' ranges")?;
+        let ranges =
+            |list: &Vec<[u64; 2]>| list.iter().map(|[start, end]| *start as usize..*end as usize).collect();
+        let table: Vec<Vec<Range<usize>>> = table.iter().map(ranges).collect();
         Parts::of_table(&table, rank_state.rank).map_err(|overlap| Error::overlap(operation, overlap))
     }
 
@@ -360,40 +364,6 @@ impl<T: Pod> Shared<T> {
             Err(error) => Err(not_protected(&rank_state, Operation::Reclaim, &call, size_of::<T>(), error)),
         }
     }
-}
-
-/// Gathers the ranges that the ranks request. `counts`, by rank: how many.
-fn exchange_parts(
-    open: &mut OpenCall<'_>,
-    call: &Call,
-    own: &[Range<usize>],
-    counts: &[[u64; 1]],
-) -> Result<Vec<Vec<Range<usize>>>, Error> {
-    let send: Vec<[u64; 2]> = own.iter().map(|part| [part.start as u64, part.end as u64]).collect();
-    let counts: Vec<usize> = counts.iter().map(|[count]| *count as usize).collect();
-    let mut displs = Vec::with_capacity(counts.len());
-    let mut end = 0usize;
-    for count in &counts {
-        displs.push(end);
-        // The allocation fails if this saturates.
-        end = end.saturating_add(*count);
-    }
-    let mut recv: Vec<[u64; 2]> = Vec::new();
-    if let Err(error) = recv.try_reserve_exact(end) {
-        let requested_bytes = end.saturating_mul(size_of::<[u64; 2]>());
-        let reason = format!("for the list of all ranks' ranges: {error}").into_boxed_str();
-        let operation = open.operation();
-        return Err(open.refuse(call, Error::AllocationFailed { operation, requested_bytes, reason }));
-    }
-    recv.resize(end, [0; 2]);
-    let (from, to) = (bytemuck::cast_slice(&send), bytemuck::cast_slice_mut(recv.as_mut_slice()));
-    let table = BlockTable::Given { counts: &counts, displs: &displs, width: size_of::<[u64; 2]>() };
-    gather(open, call, from, to, table)?;
-    let ranges = |rank: usize| {
-        let block = &recv[displs[rank]..displs[rank] + counts[rank]];
-        block.iter().map(|[start, end]| *start as usize..*end as usize).collect()
-    };
-    Ok((0..counts.len()).map(ranges).collect())
 }
 
 /// Takes part in the call as failed, so that it fails on all ranks. Returns this rank's error.

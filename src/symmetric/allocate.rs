@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::collective::allgatherv::{AllgathervBuffers, gather, gather_words};
+use crate::collective::allgatherv::{AllgathervBuffers, gather_lists, gather_words};
 use crate::collective::block_table::BlockTable;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -163,28 +163,10 @@ fn exchange_rest(
 ) -> Result<Vec<Vec<u64>>, Error> {
     let inline = WORDS - 1;
     let counts: Vec<usize> = counts.iter().map(|count| count.saturating_sub(inline)).collect();
-    let mut displs = Vec::with_capacity(counts.len());
-    let mut end = 0usize;
-    for count in &counts {
-        displs.push(end);
-        // The allocation fails if this saturates.
-        end = end.saturating_add(*count);
-    }
-    if end == 0 {
+    if counts.iter().all(|count| *count == 0) {
         return Ok(vec![Vec::new(); counts.len()]);
     }
-    let mut recv: Vec<u64> = Vec::new();
-    if let Err(error) = recv.try_reserve_exact(end) {
-        let requested_bytes = end.saturating_mul(size_of::<u64>());
-        let reason = format!("for the list of dropped objects: {error}").into_boxed_str();
-        let operation = open.operation();
-        return Err(open.refuse(call, Error::AllocationFailed { operation, requested_bytes, reason }));
-    }
-    recv.resize(end, 0);
-    let send = own.get(inline..).unwrap_or_default();
-    let table = BlockTable::Given { counts: &counts, displs: &displs, width: size_of::<u64>() };
-    gather(open, call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(&mut recv), table)?;
-    Ok(counts.iter().zip(&displs).map(|(count, displ)| recv[*displ..displ + count].to_vec()).collect())
+    gather_lists(open, call, own.get(inline..).unwrap_or_default(), &counts, "dropped objects")
 }
 
 /// Takes a block, from a further segment if need be.
