@@ -34,7 +34,7 @@ pub struct RankRecord {
     pub process: Option<u32>,
     /// When it had joined.
     pub joined: Option<u64>,
-    /// When it left a communicator last; `None` if it never did.
+    /// When it left its last communicator; `None` if it had one when it ended.
     pub left: Option<u64>,
     /// The communicators that were not recorded, because there were too many at a time.
     pub not_recorded: u64,
@@ -288,6 +288,27 @@ mod tests {
         assert_eq!(late, [(0, 2), (2, 1)]);
         assert!(record.late.iter().all(|late| late.wait_ns >= 2_000_000), "{:?}", record.late);
         assert!(record.unfinished.is_empty() && record.left >= record.joined, "{record:?}");
+    }
+
+    #[test]
+    fn a_rank_leaves_with_the_last_of_its_communicators() {
+        for (takes_again, has_left) in [(false, true), (true, false)] {
+            let record = recorded(0, |row| {
+                let (world, part) = (take(row), take(row));
+                drop(part);
+                drop(world);
+                if takes_again {
+                    // Of a later job; it is killed in that.
+                    std::mem::forget(take(row));
+                }
+            });
+            assert_eq!(record.left.is_some(), has_left, "{record:?}");
+        }
+        let killed = recorded(0, |row| {
+            std::mem::forget(take(row));
+            drop(take(row));
+        });
+        assert_eq!(killed.left, None);
     }
 
     #[test]

@@ -273,6 +273,8 @@ impl Row {
             return None;
         };
         taken[number] = true;
+        // It may have left a job before.
+        self.head.left.store(0, Relaxed);
         let lane = &self.lanes[number];
         add(&lane.head.communicators, 1);
         lane.head.round.store(NO_ROUND, Relaxed);
@@ -302,8 +304,12 @@ impl Drop for Recording {
             return;
         }
         *lock(&self.lane.awaited) = None;
-        self.row.head.left.store(Moment::now().nanoseconds(), Relaxed);
-        lock(&self.row.taken)[self.lane.number] = false;
+        let mut taken = lock(&self.row.taken);
+        taken[self.lane.number] = false;
+        // It leaves the job with the last of its communicators.
+        if !taken.contains(&true) {
+            self.row.head.left.store(Moment::now().nanoseconds(), Relaxed);
+        }
     }
 }
 
