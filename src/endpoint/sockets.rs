@@ -266,6 +266,29 @@ mod tests {
     }
 
     #[test]
+    fn who_has_left_holds_no_place_of_who_connects_then() -> Result<(), EndpointError> {
+        let mut server = Endpoint::builder().max_peers(1).listen(&format!("again-{}", std::process::id()))?;
+        let address = server.address().expect("it listens").clone();
+        let mut client = Endpoint::client()?;
+        let first = client.connect(&address)?;
+        while server.poll()?.is_none() {}
+        client.disconnect(first);
+        let second = client.connect(&address)?;
+        for _ in 0..1000 {
+            server.poll()?;
+        }
+        loop {
+            match client.wait(Some(Duration::from_secs(10)))? {
+                Some(Event::Closed { peer, .. }) if peer == first => {}
+                event => {
+                    assert!(matches!(event, Some(Event::Connected { peer }) if peer == second), "{event:?}");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_spare_descriptor_that_is_missing_is_had_again() -> Result<(), EndpointError> {
         let mut server = Endpoint::listen(&format!("spare-{}", std::process::id()))?;
         server.state.listener.as_mut().expect("it listens").spare = None;

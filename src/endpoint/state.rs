@@ -297,15 +297,19 @@ impl State {
             self.abandon(unanswered);
         }
         let ready = self.epoll.wait(timeout).map_err(system("wait", "to wait for descriptors"))?;
-        let mut is_left = ready.len() == BATCH;
+        let (mut is_left, mut connects) = (ready.len() == BATCH, false);
         for key in ready {
             match Key::decode(key) {
-                Key::Listener => is_left |= self.accept(),
+                Key::Listener => connects = true,
                 Key::Greeting(number) => self.greet(number),
                 Key::Socket(peer) => is_left |= self.hear(peer),
                 // What it has sent before is in its channel.
                 Key::Process(peer) => self.end(peer, Ended::Died),
             }
+        }
+        // Last: who has left before takes no place any more.
+        if connects {
+            is_left |= self.accept();
         }
         self.over.drop_now();
         Ok(is_left)
