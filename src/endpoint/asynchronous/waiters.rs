@@ -54,7 +54,8 @@ impl Waiters {
     /// Those who have something to do, if anything has happened since this was asked.
     pub(super) fn take_ready(&mut self, state: &mut State) -> Vec<Waker> {
         let changes = state.links.changes;
-        if core::mem::replace(&mut self.seen, changes) == changes {
+        // In a forked child there are no channels, and all calls fail.
+        if core::mem::replace(&mut self.seen, changes) == changes || state.check().is_err() {
             return Vec::new();
         }
         self.take_if(|interest| is_there(interest, state))
