@@ -9,7 +9,6 @@ use crate::endpoint::getting::Get;
 use crate::endpoint::link::Link;
 use crate::endpoint::putting::Put;
 use crate::endpoint::requests::{Requests, Transfer};
-use crate::endpoint::short::LONGEST;
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{Request, Status, What, encode_place, status_alone};
 use crate::protocol::message::{Envelope, Kind};
@@ -43,7 +42,7 @@ impl State {
             && accept(link, cell)
         {
             link.ring();
-            link.calls.sender.has_answered(number);
+            link.calls.is_answered(number);
             self.is_busy = true;
             return true;
         }
@@ -76,6 +75,9 @@ impl Get {
             return Ok(None);
         }
         let link = state.links.find_open(peer)?;
+        if !link.calls.has_place() {
+            return Ok(None);
+        }
         let number = link.calls.number();
         let request = Request { key: handle.key, offset, left: len as u64, what: What::Read(len as u64) };
         Ok(link.send_request(number, &request).then_some(number))
@@ -112,7 +114,7 @@ impl Put {
             return Ok(None);
         }
         let link = state.links.find_open(peer)?;
-        if !link.finds_room(LONGEST) {
+        if !link.finds_place() {
             return Ok(None);
         }
         let number = link.calls.number();

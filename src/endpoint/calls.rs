@@ -8,7 +8,8 @@ use crate::endpoint::short::Short;
 use crate::endpoint::wire::Request;
 use crate::protocol::message::Mask;
 
-/// The most requests of a peer that wait. Further ones stay in its channel.
+/// The most requests of a side that are under way. So the other side has room for all of them, and takes in what comes: if both left requests
+/// in full channels, neither had room for its answers. Of a peer that makes more these stay in its channel.
 const WAITING: usize = 64;
 
 /// Memory that is kept for as long as the other side may read it.
@@ -106,6 +107,8 @@ pub(crate) struct Calls {
     over: Vec<Kept>,
     /// Whether the other side is asked to send what can be read without it.
     pub(crate) sender: Sender,
+    /// How many requests of this side the other one has not answered. Nobody may wait for that any more.
+    unanswered: usize,
     /// Whether there was no room for a request of this side.
     pub(crate) wants_room: bool,
     /// Whether the system lets this process not read the other's memory.
@@ -159,7 +162,23 @@ impl Calls {
 
     /// Whether no more are taken in.
     pub(crate) fn is_full(&self) -> bool {
-        self.requests.len() >= WAITING
+        self.requests.len() > WAITING
+    }
+
+    /// Whether one more request of this side may be under way.
+    pub(crate) fn has_place(&self) -> bool {
+        self.unanswered < WAITING
+    }
+
+    /// A request was sent.
+    pub(crate) fn is_sent(&mut self) {
+        self.unanswered += 1;
+    }
+
+    /// One was answered. A peer that answers what was not asked may be asked too often.
+    pub(crate) fn is_answered(&mut self, number: u64) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.sender.has_answered(number);
     }
 
     pub(crate) fn push_request(&mut self, number: u64, wanted: Wanted) {
@@ -196,7 +215,7 @@ impl Calls {
 
     /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease or buffers are given back.
     pub(crate) fn push_reply(&mut self, number: u64, reply: Reply) -> Option<Reply> {
-        self.sender.has_answered(number);
+        self.is_answered(number);
         match self.asked.get_mut(&number) {
             Some(asked @ Asked::Waits { .. }) => {
                 self.buffers += reply.buffers();

@@ -222,9 +222,9 @@ impl Link {
     pub(crate) fn has_work(&mut self) -> bool {
         let post = self.memory.post(&self.platform);
         let arrived = post.has_arrived(&self.memory.incoming(), &self.inbox);
-        let wants_room = self.calls.wants_room || self.calls.has_requests();
         arrived && self.arrived.len() < ENDPOINT_UNRECEIVED && !self.calls.is_full()
-            || wants_room && self.finds_room(LONGEST)
+            || self.calls.has_requests() && self.finds_room(LONGEST)
+            || self.calls.wants_room && self.finds_place()
             || self.finds_room_for_refused()
     }
 

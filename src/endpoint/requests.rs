@@ -164,10 +164,16 @@ impl Requests {
 
     /// Whether there is room for a request. Room that is found stays until one is made; room that is missing is noticed later.
     pub(super) fn find_room(&self, state: &mut State) -> Result<bool, EndpointError> {
-        let link = state.links.find_open(self.transfer.peer)?;
-        let found = link.finds_room(LONGEST);
-        link.calls.wants_room |= !found;
-        Ok(found)
+        let peer = self.transfer.peer;
+        let mut batches = 0..BATCHES_BEHIND;
+        while !state.links.find_open(peer)?.finds_place() {
+            // An answer that makes room may be behind messages that nobody has received, or wait for their buffers.
+            if self.are_under_way() || batches.next().is_none() || !state.take_in_behind(peer)? {
+                state.links.find_open(peer)?.calls.wants_room = true;
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Asks for a part, for which there is room.

@@ -81,7 +81,15 @@ impl Link {
         request.encode(&mut bytes);
         let is_sent = self.send_quietly(Kind::Request, number, &bytes);
         self.calls.made = bytes;
+        if is_sent {
+            self.calls.is_sent();
+        }
         is_sent
+    }
+
+    /// Whether a request can be sent, of any kind.
+    pub(crate) fn finds_place(&mut self) -> bool {
+        self.calls.has_place() && self.finds_room(LONGEST)
     }
 
     /// Whether a message of this length can be sent. Room that is found stays until one is.
@@ -132,6 +140,9 @@ impl Link {
             at += slice.len();
         }
         debug_assert_eq!(at, len);
+        if kind == Kind::Write {
+            self.calls.is_sent();
+        }
         let cell = Envelope { kind, len, tag: encode_number(number, start), mask, inline };
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
     }
@@ -166,7 +177,7 @@ impl Link {
         if for_message {
             (self.refused, self.has_room) = (None, true);
         }
-        let for_request = self.calls.wants_room && self.finds_room(LONGEST);
+        let for_request = self.calls.wants_room && self.finds_place();
         self.calls.wants_room &= !for_request;
         for_message || for_request
     }

@@ -132,11 +132,12 @@ impl State {
         goes_on
     }
 
-    /// Once the peers are parked: they do not ring for an answer that came before, behind messages that nobody has received.
+    /// Once the peers are parked: they do not ring for an answer that came before, behind messages that nobody has received. It may make room
+    /// for a request, too.
     fn look_behind_for_answers(&mut self) {
         let full: Vec<_> = self.full.iter().copied().collect();
         for peer in full {
-            if self.links.get(peer).is_some_and(|link| link.calls.awaits_answers()) {
+            if self.links.get(peer).is_some_and(|link| link.calls.awaits_answers() || link.calls.wants_room) {
                 // Of an error the request is told when it is tested. A peer that never stops sending holds up nobody.
                 self.goes_on |=
                     (0..BATCHES_BEHIND).all(|_| self.take_in_behind(peer).is_ok_and(|has_come| has_come));

@@ -220,14 +220,19 @@ impl State {
     fn is_taken_in(&mut self, peer: Peer, taken: TakenIn) {
         let Some(link) = self.links.get(peer) else { return };
         self.shares.serve(link);
+        self.notices_room(peer);
+        self.has_come(peer, taken);
+        self.over.drop_now();
+    }
+
+    /// Notices that there is room again for what this side has wanted to send to a peer.
+    fn notices_room(&mut self, peer: Peer) {
+        let Some(link) = self.links.get(peer) else { return };
         let wanted_room = link.calls.wants_room;
-        let has_room = link.notices_room();
-        if has_room {
+        if link.notices_room() {
             self.goes_on |= wanted_room && !link.calls.wants_room;
             self.links.has_news_of(peer);
         }
-        self.has_come(peer, taken);
-        self.over.drop_now();
     }
 
     /// Looks behind messages of a peer that nobody has received, if they may be in the way. Returns whether
@@ -239,6 +244,8 @@ impl State {
         }
         let taken = link.take_in_behind()?;
         self.shares.serve(link);
+        // Answers make room for further requests.
+        self.notices_room(peer);
         let has_come = taken.cells > 0 || taken.violated;
         self.has_come(peer, taken);
         Ok(has_come)

@@ -15,6 +15,8 @@ use super::{Test, pair, repeats, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("started_transfers_end_in_any_order", any_order),
+    ("both_sides_start_more_gets_than_a_channel_holds", both_get),
+    ("a_get_waits_for_a_place_behind_messages_that_nobody_receives", behind_unreceived),
     ("started_transfers_where_memory_cannot_be_read", refused),
     ("a_started_get_that_is_dropped_or_forgotten_is_in_nobodys_way", dropped_gets),
     ("a_put_that_is_dropped_keeps_its_data_until_it_is_answered", dropped_puts),
@@ -26,6 +28,71 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 const LEN: usize = 3_000_000;
+
+/// Requests fill both channels, while each side takes some in: both have room for their answers at last.
+fn both_get() -> Result<Completion> {
+    const CELLS: usize = 64;
+    let (mut one, to_other, mut other, to_one) = pair()?;
+    let share = |endpoint: &mut Endpoint| endpoint.share(vec![vec![7; 8].into()], Access::Read).handle();
+    let (of_one, of_other) = (share(&mut one), share(&mut other));
+    let (mut gets, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..CELLS {
+        gets.push(one.start_get(to_other, &of_other, 0, vec![[0; 8]])?);
+        others.push(other.start_get(to_one, &of_one, 0, vec![[0; 8]])?);
+    }
+    // What is taken in makes room for requests of the other side.
+    for _ in 0..4 {
+        one.poll()?;
+        for _ in 0..CELLS / 4 {
+            others.push(other.start_get(to_one, &of_one, 0, vec![[0; 8]])?);
+        }
+    }
+    for _ in 0..4 {
+        other.poll()?;
+        for _ in 0..CELLS / 4 {
+            gets.push(one.start_get(to_other, &of_other, 0, vec![[0; 8]])?);
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut open = gets.len() + others.len();
+    while open > 0 {
+        ensure!(Instant::now() < deadline, "{open} gets do not end");
+        for (endpoint, gets) in [(&mut one, &mut gets), (&mut other, &mut others)] {
+            // Also when its own are done.
+            endpoint.poll()?;
+            let before = gets.len();
+            let mut goes_on = Vec::new();
+            for mut get in gets.drain(..) {
+                if endpoint.test(&mut get)?.is_none() {
+                    goes_on.push(get);
+                }
+            }
+            open -= before - goes_on.len();
+            *gets = goes_on;
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+/// As many requests as may be under way are not answered, since messages that nobody receives hold all buffers of the owner's. One more
+/// makes room, although no request of its own is under way.
+fn behind_unreceived() -> Result<Completion> {
+    const PLACES: usize = 64;
+    let (mut client, to_server, mut server, to_client) = pair()?;
+    let handle = server.share(vec![vec![7; 8].into()], Access::Read).handle();
+    while server.try_send_expected(to_client, 5, &[0; 100])? {}
+    (0..100).try_for_each(|_| client.poll().map(drop))?;
+    let start = |_| client.start_get(to_server, &handle, 0, vec![[0; 8]]);
+    let mut gets = (0..=PLACES).map(start).collect::<Result<Vec<_>, _>>()?;
+    (0..100).try_for_each(|_| server.poll().map(drop))?;
+    let mut last = gets.pop().context("the last one")?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while client.test(&mut last)?.is_none() {
+        ensure!(Instant::now() < deadline, "it does not end");
+        server.poll()?;
+    }
+    Ok(Completion::Completed)
+}
 
 /// At any moment, also between the answer and the reading.
 fn owner_leaves() -> Result<Completion> {

@@ -16,7 +16,6 @@ use crate::endpoint::handle::Handle;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::putting::Put;
 use crate::endpoint::requests::{Moved, Transfer};
-use crate::endpoint::short::LONGEST;
 use crate::endpoint::steps::{Gets, Puts, Steps};
 
 /// A transfer that is under way. Dropped before its end it leaves nothing behind.
@@ -40,8 +39,7 @@ impl<T: Steps> UnderWay<'_, T> {
                 Some(moved) => moved,
                 None => {
                     let is_asked = transfer.requests().are_under_way();
-                    let interest =
-                        if is_asked { Interest::Answer(peer) } else { Interest::Room(peer, LONGEST) };
+                    let interest = if is_asked { Interest::Answer(peer) } else { Interest::Place(peer) };
                     wait(self.shared, interest, |endpoint| {
                         endpoint.state.check()?;
                         transfer.step(&mut endpoint.state)

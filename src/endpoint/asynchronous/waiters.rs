@@ -20,6 +20,8 @@ pub(super) enum Interest {
     Answer(Peer),
     /// Room for a message of this number of bytes to this peer.
     Room(Peer, usize),
+    /// Room for a request to this peer.
+    Place(Peer),
     /// That this peer accepts, or refuses.
     Accepted(Peer),
 }
@@ -69,6 +71,9 @@ impl Waiters {
                 state.links.get(peer).is_some_and(|link| link.is_full())
             }
             Interest::Room(..) => is_there(interest, state),
+            Interest::Place(peer) => {
+                state.links.get(peer).is_some_and(|link| link.is_full()) || is_there(interest, state)
+            }
             Interest::Unexpected => !state.full.is_empty(),
             Interest::Event | Interest::Accepted(_) => false,
         })
@@ -108,6 +113,7 @@ fn is_there(interest: Interest, state: &mut State) -> bool {
         Interest::Room(peer, bytes) => {
             state.links.get(peer).is_none_or(|link| !is_open(link) || link.finds_room(bytes))
         }
+        Interest::Place(peer) => state.links.get(peer).is_none_or(|link| !is_open(link) || link.finds_place()),
         Interest::Accepted(peer) => state.links.get(peer).is_none_or(|link| link.stage != Stage::Asked),
     }
 }
