@@ -114,7 +114,7 @@ def composed(rows, cores, ranks, operation, size, buffers):
     if share == 1:
         return max(costs[operation](), all_words if operation in SYNCHRONISING else 0.0)
     # What a rank receives may be in the caches of its core, since another rank there has read it: at the speed of a copy.
-    received = {"barrier": 0, "allgatherv": size, "alltoall": ranks * size}.get(operation, size)
+    received = {"barrier": 0, "gather": ranks * size, "alltoall": ranks * size}.get(operation, size)
     one = {"gather", "reduce", "exscan"}
     work = limits.copy(received) * (1 if operation in one else share)
     switches = share - 1 if operation in SYNCHRONISING else 0

@@ -142,7 +142,7 @@ def race(given, contestants, cores, limiting, training):
     rows, lines = [], []
     operations = given.op or [*CELLS, START_UP]
     sizes = {operation: [size for size in CELLS.get(operation, [0]) if size <= given.most_bytes] for operation in operations}
-    everything = {(ranks, operation): sizes[operation] for ranks in given.ranks for operation in operations}
+    everything = {(ranks, operation): sizes[operation] for ranks in given.ranks for operation in operations if sizes[operation]}
 
     def run(block, cells):
         for (ranks, operation), sizes in cells.items():
