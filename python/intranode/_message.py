@@ -6,6 +6,7 @@ unpacked after it.
 
 from __future__ import annotations
 
+import copy
 import operator
 from typing import Any
 
@@ -49,7 +50,8 @@ class Place:
             datatype = _datatype.of_code(datatype)
         if not isinstance(datatype, Datatype) or not datatype:
             raise TypeError(f"a datatype is needed, such as MPI.DOUBLE or its format 'd', not {datatype!r}")
-        self.datatype = datatype
+        # Its owner may free it before a call that was started is complete.
+        self.datatype = datatype if datatype.is_predefined else copy.copy(datatype)
         self._packed: bytearray | None = None
         whole, rest = divmod(len(self.memory), datatype.extent) if datatype.extent > 0 else (0, len(self.memory))
         number = 1 if blocks is None else blocks
@@ -129,6 +131,13 @@ class Place:
             end = start + length * self.datatype.size
             self.datatype.unpack(packed[start:end], self.memory, at * self.datatype.extent, length)
             start = end
+
+    def blocks(self) -> tuple[tuple[Any, str, int], tuple[list[int], list[int]]]:
+        """For a call with counts: a buffer, and its counts and displacements, in items."""
+        if not self.datatype.is_plain:
+            return self.whole(), self.table()
+        counts, displs = ([each * self.items for each in table] for table in (self.counts, self.displs))
+        return (self.memory, self.datatype.format, self.datatype.width), (counts, displs)
 
     def table(self) -> tuple[list[int], list[int]]:
         """The counts and displacements of what `whole` returns, in items."""

@@ -43,10 +43,7 @@ class Movements(Calls):
             if recvbuf is None or recvbuf is IN_PLACE:
                 raise TypeError("every rank needs a receive buffer")
         send, recv = self._places("allgatherv", (sendbuf, None), (vector(recvbuf), self.size))
-        if isinstance(recv, Place) and recv.datatype.is_plain:
-            buffer, table = (recv.memory, recv.datatype.format, recv.datatype.width), (recv.counts, recv.displs)
-        else:
-            buffer, table = arg(recv), recv.table()
+        buffer, table = recv.blocks()
         self._allgatherv(arg(send), buffer, *table)
         finish(recv)
 
@@ -115,24 +112,17 @@ class Movements(Calls):
             if self.rank == root and many is None:
                 raise TypeError("this rank is the root and needs the buffer with the blocks of all ranks")
             many_table = one_table = ([0] * self.size, [0] * self.size)
+            many_arg = None
             if many is not None:
                 many = as_place(many, self.size)
-                counts = list(many.counts)
+                many_arg, many_table = many.blocks()
                 if one is None:
-                    counts[root] = 0
-                many_table = ([count * many.items for count in counts], many.displs)
+                    many_table[0][root] = 0
             if one is not None:
                 one = as_place(one, None)
                 counts = [0] * self.size
                 counts[root] = sum(one.counts) * one.items
                 one_table = (counts, [0] * self.size)
-            many_arg = None
-            if many is not None:
-                if many.datatype.is_plain:
-                    many_arg = (many.memory, many.datatype.format, many.datatype.width)
-                else:
-                    many_arg = many.whole()
-                    many_table = (many_table[0], many.table()[1])
             one_arg = None if one is None else one.whole()
         except BaseException:
             self._refuse("alltoallv")
@@ -145,13 +135,6 @@ class Movements(Calls):
 
     def _exchange(self, send: Any, recv: Any) -> None:
         send, recv = as_place(send, self.size), as_place(recv, self.size)
-        sides = []
-        for place in (send, recv):
-            if place.datatype.is_plain:
-                buffer = (place.memory, place.datatype.format, place.datatype.width)
-                sides.append((buffer, (place.counts, place.displs)))
-            else:
-                sides.append((place.whole(), place.table()))
-        (send_arg, sent), (recv_arg, received) = sides
+        (send_arg, sent), (recv_arg, received) = send.blocks(), recv.blocks()
         self._alltoallv(send_arg, sent, recv_arg, received)
         finish(recv)
