@@ -55,7 +55,7 @@ class Calls(_core.Core):
 
 def of_items(place: Place) -> Any:
     """The datatype of a place's items, without gaps."""
-    return _datatype.of_code(place.datatype.format)
+    return _datatype.of_item(place.datatype)
 
 
 def place(spec: Any, blocks: int | None) -> Any:
@@ -102,6 +102,13 @@ def finish(place: Any) -> None:
         place.finish()
 
 
+def bytes_of(place: Any) -> int:
+    """The bytes of what a call sends or receives, without gaps."""
+    if place is None:
+        return 0
+    return sum(place.lengths()) if isinstance(place, Place) else memoryview(place).nbytes
+
+
 def length(place: Any) -> int:
     if isinstance(place, Place):
         return sum(place.counts) * place.items
@@ -130,7 +137,7 @@ def folded(op: Op, values: list[bytearray], recv: Any) -> None:
     if not values or op.function is None:
         return
     place = recv if isinstance(recv, Place) else Place([recv])
-    datatype = place.datatype if place.datatype.is_plain else _datatype.of_code(place.datatype.format)
+    datatype = place.datatype if place.datatype.is_plain else of_items(place)
     result = values[0]
     for value in values[1:]:
         if op.own:

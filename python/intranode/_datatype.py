@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from collections.abc import Iterable, Sequence
@@ -85,7 +86,8 @@ class Datatype:
 
     def _of_blocks(self, name: str, blocks: Iterable[tuple[int, int]]) -> Datatype:
         """Of pairs: where a block begins, in bytes, and how many of these elements it has."""
-        blocks = [(start, length) for start, length in blocks if _counted(length)]
+        # Of an array of NumPy they are integers of few bytes, which wrap.
+        blocks = [(start, operator.index(length)) for start, length in blocks if _counted(length)]
         new = Datatype(self)._derived(name)
         new.size = _bytes(sum(length for _, length in blocks) * self.size)
         if self.is_plain:
@@ -106,6 +108,7 @@ class Datatype:
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """`count` blocks of `blocklength` elements, each `stride` elements after the one before."""
+        count, blocklength, stride = map(operator.index, (count, blocklength, stride))
         _bytes(_counted(count) * _counted(blocklength) * self.size)
         if blocklength == stride:
             return self._of_blocks("vector", [(0, count * blocklength)])
@@ -114,16 +117,16 @@ class Datatype:
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
         """Blocks of these lengths at these displacements, in elements."""
         blocks = zip(displacements, blocklengths, strict=True)
-        return self._of_blocks("indexed", [(at * self.extent, length) for at, length in blocks])
+        return self._of_blocks("indexed", [(operator.index(at) * self.extent, length) for at, length in blocks])
 
     def Create_indexed_block(self, blocklength: int, displacements: Sequence[int]) -> Datatype:
         """Blocks of one length at these displacements, in elements."""
-        return self._of_blocks("indexed", [(at * self.extent, blocklength) for at in displacements])
+        return self._of_blocks("indexed", [(operator.index(at) * self.extent, blocklength) for at in displacements])
 
     def Create_resized(self, lb: int, extent: int) -> Datatype:
         """The same with another beginning, and another distance of two elements, in bytes."""
         new = Datatype(self)._derived("resized")
-        new.lower, new.extent = lb, extent
+        new.lower, new.extent = operator.index(lb), operator.index(extent)
         return new
 
     def pack(self, memory: memoryview, start: int, count: int) -> bytearray:
@@ -282,6 +285,16 @@ def of_buffer(view: memoryview) -> Datatype:
         found = DATATYPE_NULL
     if found.width == view.itemsize:
         return found
+    return _unnamed(view.format, view.itemsize)
+
+
+def of_item(datatype: Datatype) -> Datatype:
+    """The datatype of the items of another."""
+    known = _by_format.get((datatype.format, datatype.width))
+    return known if known is not None else _unnamed(datatype.format, datatype.width)
+
+
+def _unnamed(code: str, width: int) -> Datatype:
     new = Datatype()
-    new.name, new.format, new.width, new.extent = view.format, view.format, view.itemsize, view.itemsize
-    return new._of_one(view.itemsize)
+    new.name, new.format, new.width, new.extent = code, code, width, width
+    return new._of_one(width)

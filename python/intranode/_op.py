@@ -61,6 +61,8 @@ class Op:
 
     def Free(self) -> None:
         """Ends an own operation."""
+        if self is _predefined.get(self.name):
+            raise ValueError(f"{self.name} is predefined")
         for at, op in enumerate(_own):
             if op is self:
                 del _own[at]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _core
-from ._calls import arg, finish, folded, length, numbers
+from ._calls import arg, bytes_of, finish, folded, length, numbers
 from ._message import Place
 from ._objects import Objects
 from ._op import SUM, Op
@@ -31,6 +31,9 @@ class Reductions(Objects):
         code = self._code(op, "reduce")
         send, recv = self._places("reduce", (sendbuf, None), (recvbuf if is_root else None, None))
         if code is None:
+            with self._checking("allgather_vec"):
+                if is_root and recv is None:
+                    raise TypeError("this rank is the root and needs a receive buffer")
             return self._own(op, send, recv, lambda all: folded(op, all, recv) if is_root else None)
         self._reduce(arg(send), arg(recv), code, root)
         finish(recv)
@@ -94,4 +97,6 @@ class Reductions(Objects):
                 raise BufferError("the receive buffer is read-only")
             source = recv if send is None else send
             data = bytes(source.whole()[0] if isinstance(source, Place) else _core.Flat(source))
+            if recv is not None and bytes_of(recv) != len(data):
+                raise ValueError(f"{len(data)} bytes are sent where {bytes_of(recv)} are received")
         fold([bytearray(each) for each in self._allgather_bytes(data)])

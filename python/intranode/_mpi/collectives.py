@@ -6,12 +6,12 @@ import array
 from collections.abc import Sequence
 from typing import Any
 
-from .._calls import arg, folded, length, numbers, vector
+from .._calls import arg, bytes_of, folded, length, numbers, vector
 from .._message import Place
 from .._op import SUM, Op
 from .messages import Messages
 from .started import Collective, Queue, Steps
-from .target import Target, bytes_of
+from .target import Target
 
 
 class Collectives(Messages):
@@ -132,9 +132,16 @@ class Collectives(Messages):
 
     def _folding(self, send: Any, recv: Any, op: Op, whose: slice) -> Collective:
         """Combines the contributions of these ranks here, in their order, by an own operation."""
+        with self._checking("start_allgatherv"):
+            if op.function is None:
+                raise ValueError("OP_NULL does not combine anything")
+        # Its owner may free it before the call is complete.
+        op = Op(op)
         target = self._target("start_allgatherv", recv)
         source = arg(recv if send is None else send)
         own = self._bytes_of("start_allgatherv", recv if send is None else send)
+        if recv is not None:
+            self._checked("start_allgatherv", own, self._bytes_of("start_allgatherv", recv))
 
         def steps() -> Steps:
             done = yield self._start_allgatherv(source, None, [own] * self.size)

@@ -158,11 +158,12 @@ class Messages(Communicator):
     def Send_init(self, buf: Any, dest: int, tag: int = 0, synchronous: bool = False) -> Prequest:
         """A send for `Start`."""
         request = Prequest()
+        place = None if dest == PROC_NULL else Place(buf)
 
         def begin() -> Any:
-            if dest == PROC_NULL:
+            if place is None:
                 return None, None, None
-            return self, self._post.start_send(_bytes(buf), dest, tag, synchronous), None
+            return self, self._post.start_send(_bytes(place), dest, tag, synchronous), None
 
         request._begin = begin
         return request
@@ -170,7 +171,8 @@ class Messages(Communicator):
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
         """A receive for `Start`."""
         request = Prequest()
-        request._begin = lambda: (None, None, None) if source == PROC_NULL else self._start_recv(buf, source, tag)
+        place = None if source == PROC_NULL else _receiving(buf)
+        request._begin = lambda: (None, None, None) if place is None else self._start_recv(place, source, tag)
         return request
 
     def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
@@ -307,4 +309,4 @@ class _Receiving(Place):
 
 
 def _receiving(spec: Any) -> Place:
-    return _Receiving(spec)
+    return spec if isinstance(spec, _Receiving) else _Receiving(spec)

@@ -35,10 +35,3 @@ class Target:
         whole = memoryview(self._place.whole()[0])
         whole[: len(data)] = data
         self._place.finish()
-
-
-def bytes_of(place: Any) -> int:
-    """The bytes of what a call sends or receives, without gaps."""
-    if place is None:
-        return 0
-    return sum(place.lengths()) if isinstance(place, Place) else memoryview(place).nbytes
