@@ -9,6 +9,7 @@ which for their metaclass are more than their fields. With cloudpickle installed
 from __future__ import annotations
 
 import dataclasses
+import dis
 import enum
 import importlib
 import io
@@ -92,7 +93,8 @@ def _found(function: types.FunctionType) -> bool:
 
 def _names(code: types.CodeType) -> set[str]:
     """The global names that code uses, with what is nested in it."""
-    names = set(code.co_names)
+    # `co_names` has those of attributes too.
+    names = {each.argval for each in dis.get_instructions(code) if "GLOBAL" in each.opname or each.opname == "LOAD_NAME"}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= _names(constant)

@@ -97,13 +97,13 @@ class Shared(_Epoch):
 
 def _format(dtype: str) -> str:
     """The format of the module `struct` for a type as NumPy writes it."""
-    kind, width = dtype.lstrip("<=|"), 0
-    if len(kind) > 1 and kind[1:].isdigit():
-        kind, width = kind[0], int(kind[1:])
-    found = {"i": "bhiq", "u": "BHIQ", "f": "fd", "b": "?"}.get(kind, kind if width == 0 else "")
-    for code in found:
-        if width in (0, struct.calcsize(code)):
-            return code
+    kind = dtype.lstrip("<=|")
+    if len(kind) == 1 and kind in "bBhHiIlLqQnNfd?":
+        return kind
+    if kind[1:].isdigit():
+        for code in {"i": "bhiq", "u": "BHIQ", "f": "fd", "b": "?"}.get(kind[0], ""):
+            if struct.calcsize(code) == int(kind[1:]):
+                return code
     raise TypeError(f"without NumPy the type is an integer, a floating-point number or a truth value, such as 'f8', not {dtype!r}")
 
 

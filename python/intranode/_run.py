@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -25,6 +26,8 @@ _GRACE = 1.0
 _LENGTH = struct.Struct("<Q")
 _reports: int | None = None
 """In a rank: the descriptor that `report` writes to."""
+_saying = threading.RLock()
+"""Long messages of several threads would mix in the pipe."""
 
 
 def run(
@@ -174,8 +177,9 @@ def report(value: Any) -> None:
 def _say(descriptor: int, message: Any) -> None:
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     data = _LENGTH.pack(len(data)) + data
-    while data:
-        data = data[os.write(descriptor, data) :]
+    with _saying:
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 def _rank(told: int, says: int) -> NoReturn:
@@ -184,6 +188,9 @@ def _rank(told: int, says: int) -> NoReturn:
     import traceback
 
     ends_with_parent()
+    # A program that the function starts may outlive it: `run` waits until the pipe has no more writers.
+    os.set_inheritable(told, False)
+    os.set_inheritable(says, False)
     _reports = says
     code = 1
     try:
@@ -198,7 +205,9 @@ def _rank(told: int, says: int) -> NoReturn:
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:
+            notes = error.__notes__
             error = RuntimeError(f"{type(error).__name__}: {error}")
+            error.__notes__ = notes
         _say(says, ("error", error.with_traceback(None)))
     sys.stdout.flush()
     sys.exit(code)
