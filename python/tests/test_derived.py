@@ -177,8 +177,6 @@ def test_types_without_numpy() -> None:
             _format(wrong)
 
 
-
-
 def reports() -> None:
     for _ in range(10):
         intranode.report(bytes(1 << 20))
