@@ -238,23 +238,15 @@ fn kill(mut victim: Child, turn: usize, all: &mut usize) -> Result<Option<()>> {
         1 => 0,
         _ => fastrand::usize(..*all),
     };
-    match stepping::step(victim.pid(), limit) {
-        Ok(steps) if turn == 0 => {
-            eprintln!("{steps} instructions");
-            ensure!(steps > 500, "these are not all");
-            *all = steps;
-        }
-        Ok(_) => {}
-        Err(error) => {
-            eprintln!("ptrace: {error}");
-            return Ok(None);
-        }
+    let Some(steps) = stepping::step(victim.pid(), limit)? else { return Ok(None) };
+    if turn == 0 {
+        eprintln!("{steps} instructions");
+        ensure!(steps > 500, "these are not all");
+        *all = steps;
     }
     victim.kill()?;
     Ok(Some(()))
 }
-
-pub(super) const NO_PTRACE: &str = "the system does not let this process be traced";
 
 fn client_killed(step: &'static str) -> Result<Completion> {
     let before = resources(std::process::id())?;
@@ -278,7 +270,7 @@ fn client_killed(step: &'static str) -> Result<Completion> {
     partner.join().ok().context("no panic")??;
     drop(last);
     resources(std::process::id())?.is_not_more_than(before)?;
-    Ok(if is_traced { Completion::Completed } else { Completion::ignored_with(NO_PTRACE) })
+    Ok(if is_traced { Completion::Completed } else { Completion::ignored_with(stepping::NOT_TRACED) })
 }
 
 fn server_killed(step: &'static str) -> Result<Completion> {
@@ -305,7 +297,7 @@ fn server_killed(step: &'static str) -> Result<Completion> {
             partner?.join().ok().context("no panic")??;
         }
         if !is_traced {
-            return Ok(Completion::ignored_with(NO_PTRACE));
+            return Ok(Completion::ignored_with(stepping::NOT_TRACED));
         }
         // The name is free at once.
         drop(Endpoint::listen(&name)?);

@@ -9,12 +9,10 @@ use intranode::{Address, Endpoint, EndpointError};
 use libtest_mimic::Completion;
 use nix::libc;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::child::{self, Child};
-use super::steps::{NO_PTRACE, stepping};
+use super::steps::stepping;
 use super::{Role, Test, unique};
 
 pub(super) const TESTS: &[Test] = &[("case_38_a_sleeper_is_woken_by_three_system_calls", three)];
@@ -45,32 +43,29 @@ fn answers_asleep(args: &[String]) -> Result<()> {
 
 /// Lets a process that has called [`stepping::begin`] go on to its [`stepping::stop`], and from there untraced. Returns how many system calls it has
 /// made in between. Before each of them it waits for `before`, which is told the number and the arguments.
-fn system_calls(pid: u32, mut before: impl FnMut(i64, [u64; 6])) -> Result<usize, nix::Error> {
-    let pid = Pid::from_raw(pid.try_into().map_err(|_| nix::Error::ESRCH)?);
-    let WaitStatus::Stopped(_, Signal::SIGSTOP) = waitpid(pid, None)? else { return Err(nix::Error::EPERM) };
-    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL | ptrace::Options::PTRACE_O_TRACESYSGOOD)?;
+/// `None`: the system does not let it be traced.
+fn system_calls(pid: u32, mut before: impl FnMut(i64, [u64; 6])) -> Result<Option<usize>> {
+    let pid = Pid::from_raw(pid.try_into()?);
+    if !stepping::has_begun(pid)? {
+        return Ok(None);
+    }
     let mut made = 0;
     loop {
         ptrace::syscall(pid, None)?;
-        match waitpid(pid, None)? {
-            // It stops before each call, and behind it.
-            WaitStatus::PtraceSyscall(_) => {
-                let info = ptrace::syscall_info(pid)?;
-                if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
-                    made += 1;
-                    // SAFETY: the system has written this part.
-                    let entry = unsafe { info.u.entry };
-                    before(entry.nr.cast_signed(), entry.args);
-                }
-            }
-            // A container's manager may continue all of its processes at any time.
-            WaitStatus::Stopped(_, Signal::SIGCONT) => {}
-            WaitStatus::Stopped(_, Signal::SIGSTOP) => break,
-            _ => return Err(nix::Error::EINVAL),
+        if stepping::is_at_stop(pid)? {
+            break;
+        }
+        // It stops before each call, and behind it.
+        let info = ptrace::syscall_info(pid)?;
+        if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
+            made += 1;
+            // SAFETY: the system has written this part.
+            let entry = unsafe { info.u.entry };
+            before(entry.nr.cast_signed(), entry.args);
         }
     }
     ptrace::detach(pid, None)?;
-    Ok(made)
+    Ok(Some(made))
 }
 
 fn three() -> Result<Completion> {
@@ -97,12 +92,8 @@ fn three() -> Result<Completion> {
             let _ = sleeps.send(());
         }
     };
-    let made = match system_calls(server.pid(), before) {
-        Ok(made) => made,
-        Err(error) => {
-            eprintln!("ptrace: {error}");
-            return Ok(Completion::ignored_with(NO_PTRACE));
-        }
+    let Some(made) = system_calls(server.pid(), before)? else {
+        return Ok(Completion::ignored_with(stepping::NOT_TRACED));
     };
     caller.join().ok().context("no panic")??;
     server.ends()?;

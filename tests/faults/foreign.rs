@@ -11,12 +11,11 @@ use intranode::segment::layout::Layout;
 use libtest_mimic::Completion;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use nix::sys::ptrace;
-use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
 use super::job::Job;
-use super::joining::{refuse_tmpfile, remove_unsigned, run_until};
+use super::joining::{refuse_tmpfile, remove_unsigned};
+use super::stepping::{self, run_until};
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -201,9 +200,8 @@ fn killed_at_each_step(private: bool) -> Result<Completion> {
         job.start(1, "makes a region", named)?;
         job.await_joined([0, 1])?;
         let pid = Pid::from_raw(job.pid(0)?.try_into()?);
-        let through = match run_until(pid, calls) {
-            Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
-            Ok(through) => through,
+        let Some(through) = run_until(pid, calls)? else {
+            return Ok(Completion::ignored_with(stepping::NOT_TRACED));
         };
         if through {
             job.kill(0)?;
@@ -244,10 +242,9 @@ fn count_other_files(job: &Job) -> Result<usize> {
 
 fn stops_before_a_region() -> Result<()> {
     let comm = rank::join()?;
-    ptrace::traceme()?;
-    signal::raise(Signal::SIGSTOP)?;
+    stepping::begin()?;
     let region = comm.region::<u8>(10_000);
-    signal::raise(Signal::SIGSTOP)?;
+    stepping::stop()?;
     drop(region);
     Ok(())
 }

@@ -8,9 +8,6 @@ use anyhow::{Result, bail, ensure};
 use libtest_mimic::Completion;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::ptrace;
-use nix::sys::signal::{self, Signal};
-use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -19,6 +16,7 @@ use seccompiler::{
 
 use super::job::Job;
 use super::report::now;
+use super::stepping::{self, run_until};
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -58,9 +56,8 @@ fn killed_at_each_step(victim: usize, program: &str) -> Result<Completion> {
         job.start(survivor, "joins", with_short_timeout)?;
         job.start(victim, program, with_short_timeout)?;
         let pid = Pid::from_raw(job.pid(victim)?.try_into()?);
-        let through = match run_until(pid, calls) {
-            Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
-            Ok(through) => through,
+        let Some(through) = run_until(pid, calls)? else {
+            return Ok(Completion::ignored_with(stepping::NOT_TRACED));
         };
         let since = now();
         if through {
@@ -129,33 +126,10 @@ pub(crate) fn refuse_tmpfile() -> Result<()> {
     Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
 }
 
-/// Lets a traced process make `calls` system calls, then kills it. Returns true if it has completed before.
-pub(crate) fn run_until(pid: Pid, calls: usize) -> Result<bool, nix::Error> {
-    ensure_stopped(waitpid(pid, None)?)?;
-    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD | ptrace::Options::PTRACE_O_EXITKILL)?;
-    for _ in 0..calls {
-        ptrace::syscall(pid, None)?;
-        match waitpid(pid, None)? {
-            WaitStatus::PtraceSyscall(_) => {}
-            // It stops itself a second time when it has completed.
-            WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(true),
-            _ => return Err(nix::Error::EINVAL),
-        }
-    }
-    signal::kill(pid, Signal::SIGKILL)?;
-    Ok(false)
-}
-
-fn ensure_stopped(status: WaitStatus) -> Result<(), nix::Error> {
-    if let WaitStatus::Stopped(_, Signal::SIGSTOP) = status { Ok(()) } else { Err(nix::Error::EPERM) }
-}
-
 fn stops_first() -> Result<()> {
-    // After an error the process ends without stopping, which the test detects.
-    ptrace::traceme()?;
-    signal::raise(Signal::SIGSTOP)?;
+    stepping::begin()?;
     let comm = intranode::Config::from_env()?.join()?;
-    signal::raise(Signal::SIGSTOP)?;
+    stepping::stop()?;
     rank::repeat(&comm, |comm| comm.barrier())
 }
 

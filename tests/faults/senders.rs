@@ -189,9 +189,8 @@ pub(crate) fn killed_at_a_step(len: &str, programs: [&str; 2], outcomes: [&str; 
             await_asleep(&mut job, 0)?;
         }
         job.send(1, "go")?;
-        let steps = match stepping::step(job.pid(1)?, moments.next()) {
-            Ok(steps) => steps,
-            Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
+        let Some(steps) = stepping::step(job.pid(1)?, moments.next())? else {
+            return Ok(Completion::ignored_with(stepping::NOT_TRACED));
         };
         // Where rank 1 has made all its steps, rank 0 gets there in time.
         let in_time = if moments.is_whole() { Some(job.line(0)?) } else { None };

@@ -1,14 +1,17 @@
-//! A rank that is killed between any two of its instructions, under ptrace(2).
+//! A rank that is killed between any two of its instructions or system calls, under ptrace(2).
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::ptrace;
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+/// Why nothing can be shown where a rank does not stop in [`begin`].
+pub(crate) const NOT_TRACED: &str = "the system does not let this process be traced";
+
 /// What is stepped through begins after this. It ends with [`stop`]. Called by the rank, on its main thread.
 pub(crate) fn begin() -> Result<()> {
-    // After an error the process ends without stopping, which the test detects.
+    // After an error the process ends without stopping, which [`has_begun`] detects.
     ptrace::traceme()?;
     stop()
 }
@@ -17,24 +20,70 @@ pub(crate) fn stop() -> Result<()> {
     Ok(raise(Signal::SIGSTOP)?)
 }
 
-/// Lets a rank that has called [`begin`] make up to `limit` steps, at most up to its [`stop`]. Returns how many it has made.
+/// Waits until a rank has stopped in [`begin`], from where on it is killed when this process ends. `false`: the system does not
+/// let it be traced.
 ///
 /// # Errors
-/// Where the system does not permit it.
-pub(crate) fn step(pid: u32, limit: usize) -> Result<usize, nix::Error> {
-    let pid = Pid::from_raw(pid.try_into().map_err(|_| nix::Error::ESRCH)?);
-    let WaitStatus::Stopped(_, Signal::SIGSTOP) = waitpid(pid, None)? else { return Err(nix::Error::EPERM) };
-    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
+/// When it has been killed before.
+pub(crate) fn has_begun(pid: Pid) -> Result<bool> {
+    match waitpid(pid, None)? {
+        WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
+        WaitStatus::Exited(..) => return Ok(false),
+        other => bail!("{other:?} before it has begun"),
+    }
+    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL | ptrace::Options::PTRACE_O_TRACESYSGOOD)?;
+    Ok(true)
+}
+
+/// Waits for the next stop of a rank that goes on. Returns whether it is that of [`stop`].
+///
+/// # Errors
+/// When it has crashed, or ended.
+pub(crate) fn is_at_stop(pid: Pid) -> Result<bool> {
+    match waitpid(pid, None)? {
+        // A container's manager may continue all of its processes at any time.
+        WaitStatus::PtraceSyscall(_) | WaitStatus::Stopped(_, Signal::SIGTRAP | Signal::SIGCONT) => Ok(false),
+        WaitStatus::Stopped(_, Signal::SIGSTOP) => Ok(true),
+        other => bail!("{other:?} on its way"),
+    }
+}
+
+/// Lets a rank that has called [`begin`] make up to `limit` steps, at most up to its [`stop`]. Returns how many it has made.
+/// `None`: the system does not let it be traced.
+///
+/// # Errors
+/// When it has crashed, or ended.
+pub(crate) fn step(pid: u32, limit: usize) -> Result<Option<usize>> {
+    let pid = Pid::from_raw(pid.try_into().context("a process ID")?);
+    if !has_begun(pid)? {
+        return Ok(None);
+    }
     for steps in 0..limit {
         ptrace::step(pid, None)?;
-        match waitpid(pid, None)? {
-            // A container's manager may continue all of its processes at any time.
-            WaitStatus::Stopped(_, Signal::SIGTRAP | Signal::SIGCONT) => {}
-            WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(steps),
-            _ => return Err(nix::Error::EINVAL),
+        if is_at_stop(pid)? {
+            return Ok(Some(steps));
         }
     }
-    Ok(limit)
+    Ok(Some(limit))
+}
+
+/// Lets a rank that has called [`begin`] make `calls` system calls, then kills it. Returns whether it has reached its [`stop`] before.
+/// `None`: the system does not let it be traced.
+///
+/// # Errors
+/// When it has crashed, or ended.
+pub(crate) fn run_until(pid: Pid, calls: usize) -> Result<Option<bool>> {
+    if !has_begun(pid)? {
+        return Ok(None);
+    }
+    for _ in 0..calls {
+        ptrace::syscall(pid, None)?;
+        if is_at_stop(pid)? {
+            return Ok(Some(true));
+        }
+    }
+    kill(pid, Signal::SIGKILL)?;
+    Ok(Some(false))
 }
 
 /// At which of its steps a rank is killed: at the last, at the first, and then in turns anywhere and where it is decided whether
