@@ -38,7 +38,10 @@ impl Error {
                 | Error::InvalidLayout { .. }
                 | Error::Refused { .. }
                 | Error::Mismatch { .. }
-        ) && !matches!(self, Error::TimedOut { operation, .. } if operation.is_of_messages())
+        ) && !matches!(
+            self,
+            Error::TimedOut { operation, .. } | Error::RankLeft { operation, .. } if operation.is_of_messages()
+        )
     }
 
     /// The operation that failed. Example: [`Error`].

@@ -14,7 +14,7 @@ pub use call_summary::CallSummary;
 pub(crate) use call_summary::{OWN_REDUCTION, alignment_and_options, root_and_digest};
 pub use details::{CountPair, InitFailure, InvalidSetting, NodeTimeout, TimeoutInfo, WaitTimeout};
 pub use operation::Operation;
-use texts::{list, ranks, setting, timed_out};
+use texts::{left, list, ranks, setting, timed_out};
 
 /// The error of every call.
 ///
@@ -144,7 +144,7 @@ pub enum Error {
         reason: Box<str>,
     },
 
-    /// A message is longer than the buffer for it. It is kept, and can be received into a longer one; nothing was written.
+    /// A message is longer than the buffer for it. It is kept, and can be received into a longer one; nothing of it was written.
     #[error(
         "{operation}: a message of {bytes} bytes from rank {rank} does not fit into a buffer of {capacity}; it is kept: receive \
          it with a longer one, or by `recv_vec`"
@@ -284,10 +284,9 @@ pub enum Error {
         pid: u32,
     },
 
-    /// A rank has left in order, and this rank made a further call.
-    #[error(
-        "{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank"
-    )]
+    /// A rank has left in order, and this rank made a further call. Of an operation on messages: it has dropped its messages, and
+    /// the communicator can be used further if the rank has not left that.
+    #[error("{}", left(*operation, *round, *rank, *rounds))]
     RankLeft {
         /// The operation that this rank called.
         operation: Operation,
@@ -295,7 +294,7 @@ pub enum Error {
         round: u32,
         /// The rank that left.
         rank: usize,
-        /// The number of rounds that it had completed (modulo 2²⁸).
+        /// The number of rounds that it had completed (modulo 2²⁸). 0 for an operation on messages.
         rounds: u32,
     },
 

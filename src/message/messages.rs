@@ -228,9 +228,10 @@ impl Messages {
     ///
     /// # Errors
     /// [`Error::InvalidRank`]; [`Error::Truncated`] and [`Error::NotWhole`] for a message that does not fit into `buffer`, or
-    /// is no whole number of elements: it is kept, and `buffer` is unchanged. (Behind the message, `buffer` may have changed, if another one
-    /// was taken back while it came.) [`Error::TimedOut`], which names the rank and
-    /// is not fatal; [`Error::TooManyUnreceived`]. After the communicator has ended, and if no message matches, its cause.
+    /// is no whole number of elements: it is kept, and nothing of it is in `buffer`. (Parts of another message may be there, also
+    /// behind one that is received: of one that was withdrawn while it came, or that another rank's overtook.)
+    /// [`Error::TimedOut`], which names the rank; [`Error::RankLeft`] for a rank that has dropped its messages: neither is fatal.
+    /// [`Error::TooManyUnreceived`]. After the communicator has ended, and if no message matches, its cause.
     pub fn recv<T: Pod>(
         &mut self,
         buffer: &mut [T],
