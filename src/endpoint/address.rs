@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use crate::endpoint::error::EndpointError;
 use crate::sys::process;
@@ -132,7 +133,15 @@ fn is_remote(remote: &str) -> bool {
 
 /// A number that the system has chosen when it was booted. Empty where the system does not tell.
 fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    // Kept: it takes a descriptor to read it, and without one no address would be of this machine.
+    static KNOWN: OnceLock<String> = OnceLock::new();
+    match KNOWN.get() {
+        Some(known) => known.clone(),
+        None => match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+            Ok(read) => KNOWN.get_or_init(|| read.trim().to_owned()).clone(),
+            Err(_) => String::new(),
+        },
+    }
 }
 
 impl fmt::Display for Address {

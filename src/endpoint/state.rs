@@ -78,11 +78,12 @@ impl State {
         spin: SpinPolicy,
         max_peers: usize,
     ) -> Result<Self, EndpointError> {
-        let epoll = Epoll::new().map_err(system("listen", "a descriptor"))?;
+        let operation = if listener.is_some() { "listen" } else { "client" };
+        let epoll = Epoll::new().map_err(system(operation, "a descriptor"))?;
         if let Some(listener) = &listener {
-            epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system("listen", "a descriptor"))?;
+            epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system(operation, "a descriptor"))?;
         }
-        let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
+        let guard = ForkGuard::new().map_err(system(operation, "a page of memory"))?;
         let (greetings, links, left, over, awake, unexpected, full) = Default::default();
         Ok(State {
             epoll,

@@ -25,7 +25,9 @@ pub(super) fn left(operation: Operation, round: u32, rank: usize, rounds: u32) -
     if operation.is_of_messages() {
         return format!("{operation}: rank {rank} has dropped its messages, so it sends and receives no more");
     }
-    format!("{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank")
+    format!(
+        "{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank"
+    )
 }
 
 pub(super) fn list(calls: &[CallSummary]) -> String {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use intranode::{Address, Armed, Ended, Endpoint, EndpointError, Event, Refusal};
 use libtest_mimic::Completion;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Uid, geteuid, setuid};
 
 use super::child::{self, Child};
@@ -29,6 +30,7 @@ pub(super) const TESTS: &[Test] = &[
     ("a_look_refuses_only_some_of_many_of_another_user", many_of_another_user),
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
+    ("a_refused_descriptor_names_the_call", refused_descriptors),
     ("names_and_addresses_are_checked", names),
     ("names_are_free_at_once_while_others_look", name_is_free),
     ("peers_are_told_at_once_while_others_look", peer_is_told),
@@ -44,6 +46,7 @@ pub(super) const ROLES: &[Role] = &[
     ("as another user", as_another_user),
     ("many of another user", many_as_another_user),
     ("has few descriptors", has_few_descriptors),
+    ("makes endpoints without descriptors", makes_endpoints_without_descriptors),
 ];
 
 /// The system keeps a socket, and its name, until a call has returned that is just looking at it. Many looks in each call make that
@@ -368,7 +371,7 @@ fn many_of_another_user() -> Result<Completion> {
 fn has_few_descriptors(args: &[String]) -> Result<()> {
     let mut server = Endpoint::builder().spin(Duration::ZERO).max_peers(1000).listen(&args[0])?;
     let mut taken = Vec::new();
-    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, 40, 40)?;
+    setrlimit(Resource::RLIMIT_NOFILE, 40, 40)?;
     while let Ok(file) = std::fs::File::open("/dev/null") {
         taken.push(file);
     }
@@ -385,6 +388,42 @@ fn has_few_descriptors(args: &[String]) -> Result<()> {
     server.send_expected(call.peer, call.tag, &buffer[..call.bytes])?;
     while child::hear()?.is_some() {}
     Ok(())
+}
+
+/// Each call has one descriptor more each time, until it works.
+fn makes_endpoints_without_descriptors(args: &[String]) -> Result<()> {
+    let address = Address::local(&args[0])?;
+    let mut client = Endpoint::client()?;
+    setrlimit(Resource::RLIMIT_NOFILE, 40, 40)?;
+    let mut taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    let name = unique();
+    let mut refused = |call: &str,
+                       mut make: Box<dyn FnMut() -> Result<(), EndpointError> + '_>|
+     -> Result<()> {
+        let mut errors = 0;
+        while let Err(error) = make() {
+            ensure!(matches!(error, EndpointError::System { operation, .. } if operation == call), "{error}");
+            ensure!(error.to_string().starts_with(&format!("{call}: the system refuses")), "{error}");
+            errors += 1;
+            taken.pop().with_context(|| format!("{call} works with some descriptors"))?;
+        }
+        ensure!(errors > 0, "{call} needs no descriptor");
+        // What has failed has left nothing.
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        Ok(())
+    };
+    refused("client", Box::new(|| Endpoint::client().map(drop)))?;
+    refused("listen", Box::new(|| Endpoint::listen(&name).map(drop)))?;
+    refused("connect", Box::new(|| client.connect(&address).map(drop)))
+}
+
+fn refused_descriptors() -> Result<Completion> {
+    let server = Endpoint::listen(&unique())?;
+    let address = server.address().context("it listens")?.clone();
+    Child::start("makes endpoints without descriptors", &[address.name()])?.ends()?;
+    Ok(Completion::Completed)
 }
 
 /// The processor time of this process.

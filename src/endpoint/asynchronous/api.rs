@@ -212,8 +212,9 @@ impl AsyncEndpoint {
 impl Drop for AsyncEndpoint {
     /// Its name is free, and its peers are told, when this returns.
     fn drop(&mut self) {
-        self.shared.close();
+        // First: what is dropped with the endpoint may be the program's, and panic.
         self.driver.abort();
+        self.shared.close();
     }
 }
 
