@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use bytemuck::Pod;
+use bytemuck::allocation::zeroed_vec;
 
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::Stores;
@@ -271,7 +272,8 @@ impl<T: Pod> Target<'_, T> {
             Target::Recv(recv, first) => &mut recv[chunk.start - *first..chunk.end - *first],
             Target::Scratch(scratch) => {
                 if scratch.len() < chunk.len() {
-                    scratch.resize(chunk.len(), T::zeroed());
+                    // Not `resize`, which has an element on the stack.
+                    *scratch = zeroed_vec(chunk.len());
                 }
                 &mut scratch[..chunk.len()]
             }

@@ -83,10 +83,10 @@ impl Core {
         Post::new(&self.platform, self.rank_state.mapped.segment(), self.rank_state.rank)
     }
 
-    /// What counts this rank's calls, with `INTRANODE_REPORT`.
+    /// What counts this rank's calls, with `INTRANODE_REPORT`. A forked child, whose calls fail, does not have its memory (I17).
     #[inline(always)]
     pub(crate) fn recorder(&self) -> Option<&'static Lane> {
-        self.rank_state.platform.recorder
+        self.rank_state.platform.recorder.filter(|_| !self.rank_state.mapped.forked())
     }
 
     /// Counts a call that takes no time, or goes on in others.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use crate::collective::vectors::room;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern, Source, Tag};
@@ -105,13 +106,7 @@ impl Messages {
         let bytes = message.envelope.bytes;
         // A message that is no whole number of elements is found out by the receive.
         let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
-        let mut data: Vec<T> = Vec::new();
-        data.try_reserve_exact(len).map_err(|error| Error::AllocationFailed {
-            operation: Operation::Recv,
-            requested_bytes: bytes,
-            reason: error.to_string().into_boxed_str(),
-        })?;
-        data.resize(len, T::zeroed());
+        let mut data = room::<T>(Operation::Recv, Some(len))?;
         let element = size_of::<T>();
         if !is_whole(bytes, element) {
             return Err(Error::NotWhole {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytemuck::Pod;
+use bytemuck::allocation::zeroed_vec;
 
 use crate::collective::counts;
 use crate::communicator::call;
@@ -78,7 +79,7 @@ impl<L: Leaders> Hierarchical<L> {
 
         let of_send = blocks(send_counts, send_displs);
         let outgoing = of_send.map(|block| &send[block]).collect::<Vec<_>>().concat();
-        let mut incoming = vec![T::zeroed(); recv_counts.iter().sum()];
+        let mut incoming = zeroed_vec(recv_counts.iter().sum());
         let width = size_of::<T>();
         session.exchange_blocks(
             bytemuck::cast_slice(&outgoing),

@@ -1,6 +1,7 @@
 //! barrier, allgather, allgatherv and broadcast over several nodes.
 
 use bytemuck::Pod;
+use bytemuck::allocation::zeroed_vec;
 
 use crate::collective::counts;
 use crate::communicator::call;
@@ -165,7 +166,7 @@ impl<L: Leaders> Hierarchical<L> {
         if starts == displs {
             return session.gather_all(own, bytemuck::cast_slice_mut(&mut recv[..total]), &bytes);
         }
-        let mut all = vec![T::zeroed(); total];
+        let mut all = zeroed_vec(total);
         session.gather_all(own, bytemuck::cast_slice_mut(&mut all), &bytes)?;
         for ((start, displ), count) in starts.iter().zip(displs).zip(counts) {
             recv[*displ..displ + count].copy_from_slice(&all[*start..start + count]);

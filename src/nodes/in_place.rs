@@ -4,6 +4,7 @@
 //! call the one and some the other.
 
 use bytemuck::Pod;
+use bytemuck::allocation::zeroed_vec;
 
 use crate::element::{ReduceOp, Reducible};
 use crate::error::Error;
@@ -185,6 +186,6 @@ impl<L: Leaders> Hierarchical<L> {
         let (count, displ) = (counts.get(self.rank()), displs.get(self.rank()));
         let (count, displ) = (count.map_or(0, |count| *count), displ.map_or(0, |displ| *displ));
         let inside = displ.checked_add(count).and_then(|end| data.get(displ..end));
-        inside.map_or_else(|| vec![T::zeroed(); count.min(data.len())], <[T]>::to_vec)
+        inside.map_or_else(|| zeroed_vec(count.min(data.len())), <[T]>::to_vec)
     }
 }

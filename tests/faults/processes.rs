@@ -1,8 +1,11 @@
 //! Rows 9, 10 and 30: threads that end, forked children, several jobs in one process.
 
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use intranode::segment::record::RecordLayout;
 use intranode::{Communicator, Config, Error};
 use libtest_mimic::Completion;
 use nix::libc;
@@ -19,6 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_10_a_child_outlives_the_killed_rank", a_child_outlives_its_rank),
     ("row_10_a_child_ends", || works_on("has a child that ends")),
     ("row_10_a_child_calls_the_library", || works_on("has a child that calls")),
+    ("row_10_a_child_of_a_rank_that_counts_uses_messages", a_child_of_a_rank_that_counts),
     ("row_30_two_jobs_in_one_process", two_jobs_in_one_process),
 ];
 
@@ -29,6 +33,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("has a child that outlives it", has_a_child_that_outlives_it),
     ("has a child that ends", || has_a_child(|_| true)),
     ("has a child that calls", || has_a_child(|comm| matches!(comm.barrier(), Err(Error::Forked { .. })))),
+    ("counts, and has a child that uses messages", counts_and_has_a_child),
     ("is in two jobs", is_in_two_jobs),
 ];
 
@@ -71,17 +76,58 @@ const AS_EXPECTED: i32 = 42;
 /// Forks a child that checks something and ends.
 fn has_a_child(check: fn(&Communicator) -> bool) -> Result<()> {
     let comm = rank::join()?;
-    // SAFETY: the child makes one call, which returns an error before it allocates or locks, and ends at once.
+    in_a_child(|| check(&comm))?;
+    works(&comm)
+}
+
+/// Requires this of a child, which has one thread.
+fn in_a_child(check: impl FnOnce() -> bool) -> Result<()> {
+    // SAFETY: the child makes calls that return errors before they allocate or lock, and ends.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
-            let status = if check(&comm) { AS_EXPECTED } else { 1 };
+            let status = if check() { AS_EXPECTED } else { 1 };
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(status) }
         }
     };
     let status = waitpid(child, None)?;
     ensure!(matches!(status, WaitStatus::Exited(_, AS_EXPECTED)), "{status:?}");
+    Ok(())
+}
+
+/// The memory in which a rank counts its calls is not its child's.
+fn a_child_of_a_rank_that_counts() -> Result<Completion> {
+    let mut job = Job::new(1);
+    let layout = RecordLayout::new(1, 0);
+    let record = tempfile::NamedTempFile::new()?;
+    record.as_file().set_len(layout.len() as u64)?;
+    record.as_file().write_all_at(&layout.header(job.name()), 0)?;
+    job.start(0, "counts, and has a child that uses messages", |command| {
+        command.env("INTRANODE_REPORT", record.path());
+    })?;
+    job.await_joined([0])?;
+    job.await_line(0, "works")?;
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn counts_and_has_a_child() -> Result<()> {
+    let comm = rank::join()?;
+    ensure!(fs::read_to_string("/proc/self/smaps")?.contains(&std::env::var("INTRANODE_REPORT")?), "it counts");
+    let mut messages = comm.messages()?;
+    messages.send(&[7u8], 0, 1)?;
+    let mut taken = Some(messages.take(0, 1)?.context("it has come")?);
+    in_a_child(|| {
+        let results = [
+            messages.send(&[1u8], 0, 1),
+            messages.recv(&mut [0u8], 0, 1).map(drop),
+            messages.recv_taken(taken.take().expect("it was taken"), &mut [0u8]).map(drop),
+        ];
+        results.iter().all(|result| matches!(result, Err(Error::Forked { .. })))
+    })?;
+    let envelope = messages.recv_taken(taken.take().context("the child has another")?, &mut [0u8])?;
+    ensure!(envelope.bytes == 1);
     works(&comm)
 }
 

@@ -22,6 +22,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_allreduce_of_bool_and_pairs).ranks(FEWER),
         row!(nodes_gather_and_broadcast_every_length).ranks(RANKS),
         row!(nodes_allgatherv_with_gaps_in_any_order).ranks(RANKS),
+        row!(nodes_move_elements_larger_than_a_stack).ranks(&[2]),
         row!(nodes_through_tiny_staging).ranks(FEWER).staging(64),
         row!(nodes_that_call_different_things).ranks(FEWER),
         row!(nodes_with_wrong_arguments).ranks(RANKS),
@@ -249,6 +250,27 @@ fn nodes_allgatherv_with_gaps_in_any_order(comm: Communicator) -> Outcome {
             same_blocks(comm, nodes, most, |rank, index| (rank * 1_000_000 + index) as f64)?;
             same_blocks(comm, nodes, most, |rank, index| [rank as u8, index as u8, (index >> 8) as u8])?;
         }
+        Ok(())
+    })
+}
+
+fn nodes_move_elements_larger_than_a_stack(comm: Communicator) -> Outcome {
+    // 8 MiB.
+    type Element = [[[u8; 4096]; 1024]; 2];
+    let own = bytemuck::allocation::zeroed_vec::<Element>(2);
+    over(&comm, |comm, nodes| {
+        // The last rank's first.
+        let (counts, displs, is_root) = ([1, 1], [1, 0], comm.rank() == 0);
+        let mut recv = bytemuck::allocation::zeroed_vec::<Element>(2);
+        recv[1][1][1023][4095] = 1;
+        nodes.allgatherv(&own[..1], &mut recv, &counts, &displs)?;
+        recv[1][1][1023][4095] += 1;
+        nodes.gatherv(&own[..1], is_root.then_some(&mut recv[..]), &counts, &displs, 0)?;
+        if is_root {
+            recv[1][1][1023][4095] += 1;
+        }
+        nodes.alltoallv(&own, &counts, &displs, &mut recv, &counts, &displs)?;
+        ensure!(recv[1][1][1023][4095] == 0);
         Ok(())
     })
 }

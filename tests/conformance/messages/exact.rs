@@ -12,6 +12,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_02_long_self_send_without_a_receive),
         row!(message_03_lengths).ranks(&[2]),
         row!(message_03_one_gib).ranks(&[2]),
+        row!(message_03_an_element_larger_than_a_stack).ranks(&[2]),
         row!(message_04_a_thousand_in_order_through_a_full_ring).ranks(&[2, 4]),
         row!(message_04_short_and_longer_ones_in_bursts).ranks(&[2]),
         row!(message_04_the_ring_goes_round_many_times).ranks(&[1]),
@@ -84,6 +85,20 @@ fn message_03_one_gib(comm: Communicator) -> Outcome {
     } else {
         let (data, envelope) = messages.recv_vec::<u64>(other, 1)?;
         ensure!(envelope.bytes == 1 << 30 && data.iter().copied().eq(0..WORDS as u64));
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_03_an_element_larger_than_a_stack(comm: Communicator) -> Outcome {
+    // 8 MiB.
+    type Element = [[[u8; 4096]; 1024]; 2];
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 0 {
+        messages.send(&vec![7u8; size_of::<Element>()], other, 1)?;
+    } else {
+        let (data, _) = messages.recv_vec::<Element>(other, 1)?;
+        ensure!(data.len() == 1 && data[0].as_flattened().as_flattened().iter().all(|byte| *byte == 7));
     }
     comm.barrier()?;
     Ok(())
