@@ -10,7 +10,7 @@ use crate::manual::{self, ManualArguments};
 use crate::run::{self, RunArguments};
 use crate::top::{self, TopArguments};
 
-/// Starts the ranks of a job on this machine, measures the collectives, and removes the leftovers of killed jobs
+/// Starts the ranks of a job on this machine, shows what they do, measures the collectives, and removes what killed jobs have left
 #[derive(Parser)]
 #[command(name = "intranode", version)]
 pub(crate) struct CommandLine {

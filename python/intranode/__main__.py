@@ -9,10 +9,7 @@ import subprocess
 import sys
 import time
 
-from ._run import ends_with_parent, how
-
-_GRACE = 1.0
-"""How long the other ranks have to end by themselves when one has failed, in seconds."""
+from ._run import _GRACE, ends_with_parent, how
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -196,7 +196,7 @@ impl Config {
 
     /// The length of a chunk in bytes: a multiple of 64 up to [`MAX_CHUNK_BYTES`](Config::MAX_CHUNK_BYTES). Each rank has
     /// staging for two chunks in the segment; data of any length streams through them. Rank 0's setting is used. The default
-    /// is 1.5 MiB for up to eight ranks, and 12 MiB divided by the number of ranks for more.
+    /// is 1.5 MiB for up to eight ranks, and for more 12 MiB divided by their number, rounded up to a multiple of 4 KiB.
     ///
     /// ```
     /// use intranode::{Config, Error};
