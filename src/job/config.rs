@@ -187,7 +187,7 @@ impl Config {
         self
     }
 
-    /// How long [`join`](Config::join) waits for all ranks. The default is 30 seconds; `None` is no time-out;
+    /// How long [`join`](Config::join) waits until a further rank comes, each time anew. The default is 30 seconds; `None` is no time-out;
     /// [`join`](Config::join) refuses zero. Example: [`Config`].
     pub fn join_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.join_timeout = timeout.into();

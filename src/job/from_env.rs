@@ -1,18 +1,17 @@
 //! The configuration from the environment: our own variables, or those of a launcher.
 
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::job::config::{Config, WaitKind};
 use crate::job::environment;
-use crate::job::launchers::placement::{self, Launcher, OfProcess};
+use crate::job::launchers::placement::{Launcher, OfProcess};
 use crate::job::launchers::{Choice, choose, detect};
 use crate::job::settings::{
     RANK_RULE, SPIN_RULE, given, group_rule, invalid, number, parse_seconds, size_rule, switch,
 };
 use crate::sys::process::user;
+use crate::sys::random;
 use crate::sys::shm_file::name_rule;
 
 impl Config {
@@ -183,9 +182,8 @@ fn settings(mut config: Config, prefix: &str, get: impl Fn(&str) -> Option<Strin
 
 /// A name that no other job of this user has.
 fn lonely_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("/intranode-{}-alone-{}-{next}", user(), placement::identity(process::id()))
+    // Not by the process's number, which another has in another container.
+    format!("/intranode-{}-alone-{:016x}", user(), random::number())
 }
 
 #[cfg(test)]

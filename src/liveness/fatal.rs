@@ -166,7 +166,12 @@ const BUS_ADRERR: c_int = 2;
 /// Calls the program's handler, or restores and takes the default action.
 fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     release_abort();
-    if previous_of(signal).is_some_and(|previous| handler::call(previous, signal, info, context)) {
+    let previous = previous_of(signal);
+    // As the system does before such a handler runs: one that returns relies on it.
+    if previous.is_some_and(|previous| previous.sa_flags & libc::SA_RESETHAND != 0) {
+        let _ = handler::set_default(signal);
+    }
+    if previous.is_some_and(|previous| handler::call(previous, signal, info, context)) {
         return;
     }
     let _ = handler::set_default(signal);

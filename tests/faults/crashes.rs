@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use intranode::Config;
 use libtest_mimic::Completion;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use super::job::{BOUND, Job};
 use super::report::now;
@@ -20,6 +21,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_05_aborts_with_the_handler", || crashes("aborts, with the handler", 6)),
     ("row_05_segmentation_fault_with_the_handler", || crashes("faults, with the handler", 11)),
     ("row_05_stack_overflow_with_the_handler", || crashes("overflows, with the handler", 6)),
+    ("row_05_segmentation_fault_with_the_programs_handler_once", || {
+        crashes("faults, with a handler for once", 11)
+    }),
     ("row_05_a_core_dump_is_under_way", a_core_dump_is_under_way),
     ("row_06_a_panic_unwinds_out_of_the_rank", a_panic_unwinds),
     ("row_06_a_panic_is_caught_inside_the_rank", a_panic_is_caught),
@@ -32,6 +36,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("aborts, with the handler", || crash(true, || std::process::abort())),
     ("faults, with the handler", || crash(true, fault)),
     ("overflows, with the handler", || crash(true, overflow)),
+    ("faults, with a handler for once", faults_with_a_handler_for_once),
     ("dumps core, with the handler", dumps_core),
     ("panics", panics),
     ("catches its panic", catches_its_panic),
@@ -60,6 +65,15 @@ fn fault() {
     let unmapped = black_box(std::ptr::without_provenance::<u8>(8));
     // SAFETY: none: the fault is what the test needs.
     black_box(unsafe { unmapped.read_volatile() });
+}
+
+/// The program's own handler returns, as it is called once only: then the system ends the process.
+fn faults_with_a_handler_for_once() -> Result<()> {
+    extern "C" fn returns(_: i32) {}
+    let action = SigAction::new(SigHandler::Handler(returns), SaFlags::SA_RESETHAND, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(Signal::SIGSEGV, &action) }?;
+    crash(true, fault)
 }
 
 fn overflow() {

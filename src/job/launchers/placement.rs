@@ -125,6 +125,6 @@ impl<V: Fn(&str) -> Option<String>> Surroundings for OfProcess<V> {
 }
 
 /// A process's number may be used again, with another time.
-pub(in crate::job) fn identity(pid: u32) -> String {
+fn identity(pid: u32) -> String {
     format!("{pid}@{}", process::start_time(pid).unwrap_or_default())
 }
