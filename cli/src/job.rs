@@ -70,12 +70,12 @@ impl Job {
 pub(crate) fn run(job: &Job) -> Result<u8> {
     program::check(&job.program[0])?;
     let name = job.name.clone().unwrap_or_else(new_name);
+    // Before the first file, and before the first rank is started, so that a signal during the start reaches all ranks.
+    let signals = Signals::block()?;
     let record = Record::create(&job.files, &name, job.ranks)?;
     // Files under a name that the user chose are not removed: they may belong to another job.
     let own_name = job.name.is_none().then_some(name.as_str());
 
-    // Before the first rank is started, so that a signal during the start reaches all ranks.
-    let signals = Signals::block()?;
     let own_limit = descriptors::raise();
     let guard = Guard::start(own_name)?;
     let guarded_by = guard.descriptor().context("the guard has no pipe")?;
@@ -86,10 +86,11 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
         let arguments = rank_arguments(job, rank, guarded_by, own_limit);
         let started = start(job, &name, rank, record.as_ref(), &arguments, &mut output);
         let mut child = started.with_context(|| format!("cannot start rank {rank}"))?;
-        if let Some(input) = child.stdin.take() {
-            terminal::feed(input);
-        }
+        let input = child.stdin.take();
         supervisor.add(child)?;
+        if let Some(input) = input {
+            terminal::feed(input).context("cannot start a thread that reads the terminal")?;
+        }
     }
 
     let printing = output.start()?;

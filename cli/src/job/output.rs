@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{IsTerminal, PipeWriter, pipe, stderr, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::thread::{self, JoinHandle};
+use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -70,9 +70,10 @@ impl Output {
         let also_ended = ended.try_clone().context("cannot duplicate a descriptor")?;
         let out = File::from(stdout().as_fd().try_clone_to_owned().context("cannot duplicate stdout")?);
         let err = File::from(stderr().as_fd().try_clone_to_owned().context("cannot duplicate stderr")?);
+        let refused = "cannot start a thread that prints";
         let threads = [
-            thread::spawn(move || print(self.stdout, &ended, out)),
-            thread::spawn(move || print(self.stderr, &also_ended, err)),
+            Builder::new().spawn(move || print(self.stdout, &ended, out)).context(refused)?,
+            Builder::new().spawn(move || print(self.stderr, &also_ended, err)).context(refused)?,
         ];
         Ok(Printing { threads, running })
     }

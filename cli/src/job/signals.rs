@@ -42,9 +42,8 @@ impl Signals {
         // never runs, since the signal is blocked.
         signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false)))
             .context("cannot install a handler for SIGCHLD")?;
-        let set = set();
-        set.thread_block().context("cannot block signals")?;
-        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        blocked().thread_block().context("cannot block signals")?;
+        let descriptor = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .context("cannot receive signals")?;
         Ok(Self(descriptor))
     }
@@ -71,10 +70,17 @@ impl Signals {
 
 /// Runs in a rank before exec, which preserves blocked signals.
 pub(crate) fn unblock() -> Result<()> {
-    set().thread_unblock().context("cannot unblock signals")
+    blocked().thread_unblock().context("cannot unblock signals")
 }
 
-fn set() -> SigSet {
+/// Also that of a file which grows too long: the error of the call says it.
+fn blocked() -> SigSet {
+    let mut signals = awaited();
+    signals.add(Signal::SIGXFSZ);
+    signals
+}
+
+fn awaited() -> SigSet {
     PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect()
 }
 

@@ -4,7 +4,7 @@
 //! it. So the launcher reads the input and forwards it, while it is in the foreground.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write, stdin};
+use std::io::{self, ErrorKind, Read, Write, stdin};
 use std::os::fd::AsFd;
 use std::process::ChildStdin;
 use std::thread;
@@ -17,12 +17,12 @@ use nix::sys::signal::{SigSet, Signal};
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Forwards the input to rank 0, in a thread that ends with the input, the rank or the launcher.
-pub(crate) fn feed(mut rank: ChildStdin) {
-    let Ok(terminal) = stdin().as_fd().try_clone_to_owned() else {
-        return;
-    };
-    let mut terminal = File::from(terminal);
-    thread::spawn(move || {
+///
+/// # Errors
+/// Without a descriptor or a thread.
+pub(crate) fn feed(mut rank: ChildStdin) -> io::Result<()> {
+    let mut terminal = File::from(stdin().as_fd().try_clone_to_owned()?);
+    let forward = move || {
         // With SIGTTIN blocked, a read from the background fails (EIO) and does not stop the launcher.
         let stop: SigSet = [Signal::SIGTTIN].into_iter().collect();
         if stop.thread_block().is_err() {
@@ -44,5 +44,6 @@ pub(crate) fn feed(mut rank: ChildStdin) {
                 Err(_) => return,
             }
         }
-    });
+    };
+    thread::Builder::new().spawn(forward).map(drop)
 }

@@ -518,3 +518,15 @@ fn a_file_in_a_directory_that_cannot_be_written_is_refused_at_once() {
     assert!(output.stdout.is_empty() && error.contains(" cannot be written: "), "{error}");
     assert_eq!(output.status.code(), Some(125));
 }
+
+#[test]
+fn a_limit_on_the_length_of_files_is_an_error_and_no_signal() {
+    let directory = Directory::new();
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -f 8; exec \"$0\" run -n 2 --report job.html -- echo started"]);
+    command.arg(env!("CARGO_BIN_EXE_intranode")).current_dir(&directory.0);
+    let finished = run(command);
+    assert_eq!(finished.code(), 125, "{}", finished.stderr);
+    assert!(finished.stdout.is_empty() && finished.stderr.contains("File too large"), "{}", finished.stderr);
+    assert!(names(&directory).is_empty(), "{:?}", names(&directory));
+}
