@@ -18,6 +18,8 @@ use crate::protocol::symmetric::SymmetricPlatform;
 use crate::protocol::{Payload, Platform, Slot};
 use crate::segment::layout::Layout;
 use crate::sys::memory::mapping::Mapping;
+#[cfg(target_os = "linux")]
+use crate::sys::testing::skipped;
 use crate::sys::testing::{end_of, fork, in_forked_child};
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::threads::Ticker;
@@ -193,7 +195,7 @@ fn with_fences(fences: Fences) -> Option<ShmPlatform> {
     let wait = Wait::Threads;
     #[cfg(target_os = "linux")]
     if fences == Fences::Membarrier && !crate::sys::membarrier::register() {
-        eprintln!("SKIPPED: the system has no membarrier");
+        skipped("the system has no membarrier");
         return None;
     }
     Some(ShmPlatform {

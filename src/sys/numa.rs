@@ -58,6 +58,8 @@ pub(crate) fn interleave(_mapping: &Mapping, _nodes: &[u32]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(target_os = "linux")]
+    use crate::sys::testing::skipped;
 
     #[test]
     fn nodes_are_read_from_ranges() {
@@ -77,13 +79,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_mapping_gets_the_policy() {
         let Some(node) = nodes().last().copied() else {
-            eprintln!("SKIPPED: the system does not list its nodes");
+            skipped("the system does not list its nodes");
             return;
         };
         let mapping = Mapping::anonymous(64 * crate::sys::memory::pages::page_size()).unwrap();
         match interleave(&mapping, &[node]) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                eprintln!("SKIPPED: {error}");
+                skipped(error);
                 return;
             }
             result => result.unwrap(),

@@ -1,7 +1,8 @@
 //! Helper processes for unit tests.
 
 use std::env;
-use std::io::{BufRead, BufReader, Write};
+use std::fmt::Display;
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -10,6 +11,12 @@ use std::time::Duration;
 
 /// The time limit for an answer of a helper process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Says why a test shows nothing here. Not by `println!`: the harness shows that of failed tests only.
+pub(crate) fn skipped(reason: impl Display) {
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(io::stderr(), "{name}: SKIPPED: {reason}");
+}
 
 const ROLE: &str = "INTRANODE_TEST_ROLE";
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 
-use crate::support::{eventually, intranode, run, start, unique};
+use crate::support::{eventually, intranode, run, skipped, start, unique};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -230,8 +230,7 @@ fn files_of_other_programs_are_left_alone() {
 #[test]
 fn what_belongs_to_another_user_is_left_alone() {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: only root can give a file to another user");
-        return;
+        return skipped("only root can give a file to another user");
     }
     let name = Name::new();
     leave(&name);
@@ -246,8 +245,7 @@ fn what_belongs_to_another_user_is_left_alone() {
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
     // The program itself may lie where only root can read.
     if Command::new(env!("CARGO_BIN_EXE_intranode")).arg("--version").uid(NOBODY).output().is_err() {
-        eprintln!("SKIPPED: another user cannot run this program");
-        return;
+        return skipped("another user cannot run this program");
     }
     assert!(run(command).succeeded().stdout.starts_with("nothing to remove"));
     assert!(name.file().exists());
@@ -267,15 +265,13 @@ fn what_cannot_be_removed_is_an_error_that_names_it() {
     );
     let allowed = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !allowed {
-        eprintln!("SKIPPED: no mount namespaces here");
-        return;
+        return skipped("no mount namespaces here");
     }
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]).stdin(Stdio::null());
     let finished = run(command);
     if finished.code() == 99 {
-        eprintln!("SKIPPED: {}", finished.last_error());
-        return;
+        return skipped(finished.last_error());
     }
     assert_eq!(finished.code(), 1, "{} {}", finished.stdout, finished.stderr);
     assert!(finished.last_error().starts_with("intranode: /x cannot be removed: "), "{}", finished.stderr);

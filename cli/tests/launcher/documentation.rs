@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Directory, intranode, run};
+use crate::support::{Directory, intranode, run, skipped};
 
 fn output_of<const N: usize>(arguments: [&str; N]) -> String {
     run(intranode(arguments)).succeeded().stdout
@@ -101,7 +101,7 @@ fn completed_by_bash(script: &Path, words: &[&str]) -> Option<BTreeSet<String>> 
     let mut bash = Command::new("bash");
     bash.args(["--norc", "-c", program, "bash"]).arg(script).args(words);
     if Command::new("bash").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no bash");
+        skipped("there is no bash");
         return None;
     }
     Some(run(bash).succeeded().stdout.lines().map(str::to_owned).collect())

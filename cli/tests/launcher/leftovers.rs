@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Directory, eventually, intranode, run, script, start, unique};
+use crate::support::{Directory, eventually, intranode, run, script, skipped, start, unique};
 
 /// A rank 0 that is killed while it waits for rank 1: it leaves its segment's name, and its own.
 fn dies_joining() -> String {
@@ -117,8 +117,7 @@ fn the_guard_kills_the_ranks_of_a_launcher_that_was_killed_inside_a_line() {
 fn as_the_first_process_of_a_container_the_launcher_reaps_what_ranks_leave() {
     let namespaces = ["--pid", "--fork", "--mount-proc"];
     if !Command::new("unshare").args(namespaces).arg("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no PID namespaces here");
-        return;
+        return skipped("no PID namespaces here");
     }
     let directory = Directory::new();
     // The launcher becomes the parent of each, whose own shell has ended.

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
-use crate::support::{Directory, eventually, intranode, run, script};
+use crate::support::{Directory, eventually, intranode, run, script, skipped};
 
 const PROGRAM: &str = "INTRANODE_TEST_REPORT";
 
@@ -511,8 +511,7 @@ fn a_file_in_a_directory_that_cannot_be_written_is_refused_at_once() {
     }
     command.args(["run", "-n", "1", "--report"]).arg(&page).args(["--", "echo", "started"]).current_dir("/");
     let Ok(output) = command.output() else {
-        eprintln!("SKIPPED: another user cannot run this program");
-        return;
+        return skipped("another user cannot run this program");
     };
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.stdout.is_empty() && error.contains(" cannot be written: "), "{error}");

@@ -1,7 +1,8 @@
 //! A launcher under test: started with a mark, ended within a time limit, and nothing left of it.
 
+use std::fmt::Display;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -18,6 +19,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The variable by which the processes of one test are found, whatever they are.
 const MARK: &str = "INTRANODE_TEST_MARK";
+
+/// Says why a test shows nothing here. Not by `println!`: the harness shows that of failed tests only.
+pub(crate) fn skipped(reason: impl Display) {
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(io::stderr(), "{name}: SKIPPED: {reason}");
+}
 
 /// A number that no other test on this machine has.
 pub(crate) fn unique() -> String {

@@ -77,12 +77,13 @@ fn soft(resource: Resource) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::testing;
 
     #[test]
     fn without_limits_nothing_is_refused() {
         for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
             if let Some(limit) = soft(resource) {
-                return println!("SKIPPED: this process has a limit of {limit} bytes");
+                return testing::skipped(format_args!("this process has a limit of {limit} bytes"));
             }
         }
         assert_eq!(refuses(1 << 60, 1 << 60), None);

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::sys::testing::Helper;
+use crate::sys::testing::{Helper, skipped};
 #[cfg(target_os = "linux")]
 use crate::sys::testing::{command, prepare, spawning};
 
@@ -157,10 +157,10 @@ fn a_full_dev_shm_is_an_error_with_the_requested_size() {
         (Ok(output), _) | (_, Ok(output)) if output.status.success() => output,
         (Ok(privileged), Ok(output)) if output.status.code() != Some(101) => {
             let reason = String::from_utf8_lossy(&privileged.stderr);
-            return println!("SKIPPED: no mount namespace: {reason}");
+            return skipped(format_args!("no mount namespace: {reason}"));
         }
         (Ok(_), Ok(output)) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-        (Err(error), _) | (_, Err(error)) => return println!("SKIPPED: unshare: {error}"),
+        (Err(error), _) | (_, Err(error)) => return skipped(format_args!("unshare: {error}")),
     };
     assert!(String::from_utf8_lossy(&output.stderr).contains("full: 262144"), "{output:?}");
 }
@@ -170,7 +170,7 @@ fn a_full_dev_shm_is_an_error_with_the_requested_size() {
 fn more_than_the_memory_limit_is_refused_before_anything_is_allocated() {
     let name = name("limit");
     let Some(headroom) = headroom::min_headroom() else {
-        return println!("SKIPPED: no memory limit is known (the arithmetic has tests of its own)");
+        return skipped("no memory limit is known (the arithmetic has tests of its own)");
     };
     let len = headroom.bytes as usize + (4 << 30);
     let error = create(&name, len, |_| panic!("was allocated")).unwrap_err();

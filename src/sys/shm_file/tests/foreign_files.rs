@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use super::*;
-use crate::sys::testing::{no_spawning, spawning};
+use crate::sys::testing::{no_spawning, skipped, spawning};
 
 #[test]
 fn an_unsigned_file_is_not_touched() {
@@ -74,7 +74,7 @@ fn other_kinds_of_files_are_refused_with_a_reason() {
         Ok(()) => {
             assert!(refusals().iter().all(|error| matches!(error, Unusable::Foreign { uid: 12345, .. })));
         }
-        Err(error) => println!("SKIPPED: another user's file: {error}"),
+        Err(error) => skipped(format_args!("another user's file: {error}")),
     }
     fs::remove_file(&path).unwrap();
 }
