@@ -10,7 +10,8 @@ export RUSTC_BOOTSTRAP=1
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 command -v c++ >/dev/null || { echo "fuzzing needs a C++ compiler (Debian: apt-get install g++)" >&2; exit 1; }
 
-for target in ${*:-$(cargo fuzz list)}; do
+targets=${*:-$(cargo fuzz list)}
+for target in $targets; do
     mkdir -p "work/$target"
     set -- "work/$target" "corpus/$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -max_len=400 -print_final_stats=1
     dictionary=dictionaries/$target.dict

@@ -53,7 +53,8 @@ def main() -> None:
         result = unittest.TextTestRunner(io.StringIO(), resultclass=_Result).run(suite)
         if MPI.COMM_WORLD.Get_rank() == 0:
             failed: dict[str, str] = result.failed  # type: ignore[attr-defined]
-            print("\0" + json.dumps({"module": module, "run": result.testsRun, "failed": failed}), flush=True)
+            told = {"module": module, "run": result.testsRun, "failed": failed, "skipped": len(result.skipped)}
+            print("\0" + json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

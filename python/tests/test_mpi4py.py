@@ -129,7 +129,7 @@ def test_the_table_is_that_of_the_page() -> None:
         cells = []
         for size in SIZES:
             result = _result(module, size)
-            cells.append(f"{result['run'] - len(result['failed'])} of {result['run']}")
+            cells.append(f"{result['run'] - result['skipped'] - len(result['failed'])} of {result['run']}")
         without = ", ".join(f"`{name}` ({WHY[name]})" if name in WHY else f"`{name}`" for name in sorted(missing))
         lines.append(f"| `{module}` | {' | '.join(cells)} | {without} |")
     table = "\n".join(lines)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Access, Communicator, Config, Endpoint, EndpointError, Error, Handle};
+use intranode::{Access, Communicator, Config, Ended, Endpoint, EndpointError, Error, Handle};
 use libtest_mimic::Completion;
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
@@ -125,9 +125,12 @@ fn reader(shared: &Shared, name: &str, reads: &AtomicUsize) -> Result<()> {
         let asked = endpoint
             .send_unexpected(owner, 0, b"")
             .and_then(|()| endpoint.recv_expected(owner, 0, &mut answer));
-        if asked.is_err() {
+        match asked {
+            Ok(_) => {}
             // It may have ended before this has.
-            return Ok(());
+            Err(EndpointError::UnknownPeer { .. }) => return Ok(()),
+            Err(EndpointError::PeerGone { ended, .. }) if ended != Ended::Violated => return Ok(()),
+            Err(error) => return Err(error).context("asking the owner"),
         }
         let handle = Handle::from_bytes(&answer[..Handle::BYTES])?;
         let word = |at: usize| {
