@@ -28,7 +28,7 @@ pub(crate) struct Inherited {
     next: OnceLock<&'static Inherited>,
 }
 
-// Relaxed is enough: `fork` copies what the thread that forks sees, and no other thread writes an entry meanwhile but to free it.
+// Relaxed is enough: `fork` copies what the thread that forks sees, and no other thread writes an entry meanwhile.
 impl Inherited {
     const fn new() -> Self {
         Inherited {
@@ -48,7 +48,7 @@ impl Inherited {
         self.descriptor.load(Relaxed) != CLOSED
     }
 
-    /// Its owner has closed it.
+    /// Its owner has closed it, and has kept other threads from forking from before that until this returns.
     pub(crate) fn release(&self) {
         self.descriptor.store(FREE, Relaxed);
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::mem;
 
 use crate::sys::inherited::{self, Inherited};
+use crate::sys::memory::fork::with_fork_lock;
 use crate::sys::shm_file::Identity;
 
 /// A file that stays open. Programs close descriptors that they do not know; what has its number then is theirs, and stays as it is.
@@ -22,17 +23,25 @@ impl KeptFile {
         Ok(KeptFile { file: Some(file), identity, inherited: None })
     }
 
-    /// A file that forked children do not have. The caller keeps other threads from forking from before it was opened until this returns.
-    pub(crate) fn not_in_children(file: File) -> io::Result<Self> {
-        let identity = Identity::of(&file)?;
-        let inherited = inherited::note(&file, identity.device, identity.inode);
-        Ok(KeptFile { file: Some(file), identity, inherited: Some(inherited) })
+    /// Opens a file that forked children do not have: they would keep its memory, and the lock on it, after its owner's death.
+    pub(crate) fn not_in_children(open: impl FnOnce() -> io::Result<File>) -> io::Result<Self> {
+        with_fork_lock(|| {
+            let file = open()?;
+            let identity = Identity::of(&file)?;
+            let inherited = inherited::note(&file, identity.device, identity.inode);
+            Ok(KeptFile { file: Some(file), identity, inherited: Some(inherited) })
+        })
     }
 
     /// The file, if its descriptor still is the one that was opened.
     pub(crate) fn get(&self) -> Option<&File> {
         let file = self.file.as_ref().filter(|_| self.inherited.is_none_or(Inherited::is_open));
         file.filter(|file| Identity::of(file).is_ok_and(|found| found == self.identity))
+    }
+
+    /// The same. EBADF: the program has closed the descriptor.
+    pub(crate) fn open(&self) -> io::Result<&File> {
+        self.get().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 }
 
@@ -41,9 +50,14 @@ impl Drop for KeptFile {
         if self.get().is_none() {
             mem::forget(self.file.take());
         }
-        drop(self.file.take());
-        if let Some(inherited) = self.inherited {
-            inherited.release();
+        let file = self.file.take();
+        match self.inherited {
+            // In one: `fork` copies the descriptors before the memory.
+            Some(inherited) => with_fork_lock(|| {
+                drop(file);
+                inherited.release();
+            }),
+            None => drop(file),
         }
     }
 }

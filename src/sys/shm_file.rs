@@ -13,6 +13,7 @@
 
 mod draft;
 mod file;
+mod identity;
 mod link;
 mod lock;
 mod names;
@@ -30,7 +31,8 @@ use std::time::Duration;
 
 pub(crate) use self::draft::CreateMode;
 use self::draft::Draft;
-pub(crate) use self::file::{Identity, Unusable, allocate};
+pub(crate) use self::file::{Unusable, allocate};
+pub(crate) use self::identity::Identity;
 pub(crate) use self::link::Link;
 use self::lock::Holder;
 pub(crate) use self::names::{MAX_NAME, is_name, name_rule};
@@ -155,7 +157,7 @@ fn create_with(
 ) -> Result<Created, Failure> {
     let directory = path.parent().unwrap_or(path);
     let mut draft = Draft::new(directory, request.name, mode, request.signature, 0)?;
-    let mapping = fill(draft.file(), path, request, init)?;
+    let mapping = fill(draft.file()?, path, request, init)?;
     let mut reclaimed = false;
     for _ in 0..ATTEMPTS {
         match draft.publish(path) {
@@ -207,18 +209,19 @@ pub(crate) fn remove_leftover(name: &str, is_segment: IsSegment) {
 /// Removes the stale file of a dead job, and returns whether there was one. Any other file is an error, and stays.
 fn remove_stale(path: &Path, is_segment: IsSegment) -> Result<bool, CreateError> {
     for _ in 0..ATTEMPTS {
-        let Some(file) = file::open_existing(path)? else { return Ok(false) };
+        let Some(kept) = file::open_existing(path)? else { return Ok(false) };
         let io = Unusable::io(path);
-        let bytes = preamble(&file).map_err(&io)?;
-        let holder = lock::holder(&file).map_err(&io)?;
+        let file = kept.open().map_err(&io)?;
+        let bytes = preamble(file).map_err(&io)?;
+        let holder = lock::holder(file).map_err(&io)?;
         if holder == Holder::Job {
             return Err(CreateError::Live { preamble: bytes });
         }
         if !is_segment(&bytes) {
             return Err(CreateError::Foreign { path: path.to_owned() });
         }
-        if lock::reclaim(&file).map_err(&io)? {
-            let identity = Identity::of(&file).map_err(&io)?;
+        if lock::reclaim(file).map_err(&io)? {
+            let identity = Identity::of(file).map_err(&io)?;
             if identity.remove(path).map_err(&io)? {
                 return Ok(true);
             }

@@ -21,6 +21,7 @@ use super::memfd;
 use super::pages::page_size;
 use super::rlimit;
 use crate::codes::{Codes, codes};
+use crate::sys::kept_file::KeptFile;
 use crate::sys::shm_file::{self, CreateMode, Identity, Link, RegionFile};
 
 codes! {
@@ -89,7 +90,7 @@ pub(crate) struct CreatedShm {
 enum Access {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no memfds"))]
     Descriptor {
-        _file: File,
+        _file: KeptFile,
     },
     Name {
         _link: Link,
@@ -189,17 +190,18 @@ static NUMBERS: Numbers = Numbers(AtomicU64::new(1));
 #[cfg(target_os = "linux")]
 fn create_memfd(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
     use std::os::fd::AsRawFd;
-    let file = memfd::make(len as u64).map_err(too_large)?;
-    let mapping = fill(&file)?;
+    let kept = KeptFile::not_in_children(|| memfd::make(len as u64)).map_err(too_large)?;
+    let file = kept.open()?;
+    let mapping = fill(file)?;
     let handle = ShmHandle {
         kind: Kind::Memfd,
         process: std::process::id(),
         descriptor: file.as_raw_fd() as u32,
         number: NUMBERS.next(),
-        identity: Identity::of(&file)?,
+        identity: Identity::of(file)?,
         len: len as u64,
     };
-    Ok(CreatedShm { mapping, handle, access: Access::Descriptor { _file: file } })
+    Ok(CreatedShm { mapping, handle, access: Access::Descriptor { _file: kept } })
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -241,8 +243,9 @@ fn try_create_named(
         Ok(region) => region,
         Err(error) => return Ok(Err(error)),
     };
-    let mapping = fill(region.file())?;
-    let identity = Identity::of(region.file())?;
+    let file = region.file()?;
+    let mapping = fill(file)?;
+    let identity = Identity::of(file)?;
     Ok(region.publish(|| NUMBERS.next()).map(|(link, number)| {
         let process = std::process::id();
         let handle = ShmHandle { kind: Kind::Named, process, descriptor: 0, number, identity, len: len as u64 };
@@ -259,27 +262,29 @@ pub(crate) fn find(
 ) -> Result<Mapping, Refusal> {
     let len = usize::try_from(handle.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
     check_rlimits(len, pages)?;
-    let file = match handle.kind {
+    let kept = match handle.kind {
         Kind::Memfd => open_memfd(handle)?,
         Kind::Named => RegionFile::open(job, handle.number, handle.identity, len)?,
     };
-    let file = file.ok_or_else(not_the_file)?;
-    let mapping = map(&file, len, pages)?;
-    allocate(&file, range)?;
+    let kept = kept.ok_or_else(not_the_file)?;
+    let file = kept.open()?;
+    let mapping = map(file, len, pages)?;
+    allocate(file, range)?;
     Ok(mapping)
 }
 
 #[cfg(target_os = "linux")]
-fn open_memfd(handle: &ShmHandle) -> io::Result<Option<File>> {
-    let file = memfd::open(handle.process, handle.descriptor as _)?;
-    let matches = Identity::of(&file)? == handle.identity
+fn open_memfd(handle: &ShmHandle) -> io::Result<Option<KeptFile>> {
+    let kept = KeptFile::not_in_children(|| memfd::open(handle.process, handle.descriptor as _))?;
+    let file = kept.open()?;
+    let matches = Identity::of(file)? == handle.identity
         && file.metadata()?.len() == handle.len
-        && memfd::is_sealed(&file);
-    Ok(matches.then_some(file))
+        && memfd::is_sealed(file);
+    Ok(matches.then_some(kept))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_memfd(_handle: &ShmHandle) -> io::Result<Option<File>> {
+fn open_memfd(_handle: &ShmHandle) -> io::Result<Option<KeptFile>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -353,6 +358,59 @@ mod tests {
         let short = Mapping::of(&tempfile::tempfile().unwrap(), 1).unwrap_err();
         assert_eq!(errno(&short), libc::ESTALE);
         assert_eq!(errno(&io::Error::other("something")), libc::EIO);
+    }
+
+    /// Whether this process has a file open. Async-signal-safe.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn has_open(identity: Identity) -> bool {
+        (0..1024).any(|number| {
+            // SAFETY: zeros are valid.
+            let mut found: libc::stat = unsafe { std::mem::zeroed() };
+            // SAFETY: I7: a live structure.
+            let is_open = unsafe { libc::fstat(number, &raw mut found) } == 0;
+            is_open && identity == Identity { device: found.st_dev, inode: found.st_ino }
+        })
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_child_that_is_forked_while_memory_is_made_or_found_does_not_have_its_file() {
+        use std::sync::atomic::AtomicBool;
+
+        use crate::sys::testing::in_forked_child;
+
+        let file_of = |mapping: &Mapping| {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let start = format!("{:x}-", mapping.start().addr());
+            let line = maps.lines().find(|line| line.starts_with(&start)).unwrap();
+            let words = line.split_whitespace().collect::<Vec<_>>();
+            let (major, minor) = words[3].split_once(':').unwrap();
+            let [major, minor] = [major, minor].map(|number| u32::from_str_radix(number, 16).unwrap());
+            Identity { device: libc::makedev(major, minor), inode: words[4].parse().unwrap() }
+        };
+        let job = format!("/intranode-test-{}-forked", std::process::id());
+        for kind in Kind::ALL.iter().copied() {
+            let pages = Pages::huge(false);
+            let while_made = |mapping: &Mapping| {
+                let file = file_of(mapping);
+                assert!(has_open(file) && in_forked_child(|| !has_open(file)), "{kind:?}");
+            };
+            let created = make(kind, &job, 4096, 0..4096, pages, while_made).unwrap();
+            let file = created.handle.identity;
+            assert!(in_forked_child(|| !has_open(file)), "{kind:?}");
+            let done = AtomicBool::new(false);
+            let inherited = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        drop(find(&job, &created.handle, 0..4096, pages).unwrap());
+                    }
+                });
+                let children = (0..300).filter(|_| !in_forked_child(|| !has_open(file))).count();
+                done.store(true, Ordering::Relaxed);
+                children
+            });
+            assert_eq!(inherited, 0, "of 300 children, {kind:?}");
+        }
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::io;
 use std::ops::Range;
 
 use super::backing::{Refusal, refused, too_large};
-use super::fork::with_fork_lock;
 use super::headroom;
 use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
@@ -21,8 +20,8 @@ use crate::sys::shm_file;
 /// Makes `len` bytes of zeros, of which none is allocated.
 pub(crate) fn make(name: &str, len: usize) -> Result<(KeptFile, Mapping), Refusal> {
     rlimit::refuses(len as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
-    let kept = keep(|| create(name, len as u64)).map_err(too_large)?;
-    let mapping = Mapping::sparse(kept.get().ok_or_else(closed)?, len, true)?;
+    let kept = KeptFile::not_in_children(|| create(name, len as u64)).map_err(too_large)?;
+    let mapping = Mapping::sparse(kept.open()?, len, true)?;
     Ok((kept, mapping))
 }
 
@@ -30,16 +29,6 @@ pub(crate) fn make(name: &str, len: usize) -> Result<(KeptFile, Mapping), Refusa
 pub(crate) fn make_private(len: usize) -> Result<Mapping, Refusal> {
     rlimit::refuses(0, len as u64).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
     Ok(Mapping::anonymous(len)?)
-}
-
-/// Keeps a new file open here, and not in forked children, which would keep its memory.
-fn keep(create: impl FnOnce() -> io::Result<File>) -> io::Result<KeptFile> {
-    with_fork_lock(|| KeptFile::not_in_children(create()?))
-}
-
-/// The program has closed the descriptor.
-fn closed() -> io::Error {
-    io::Error::from_raw_os_error(libc::EBADF)
 }
 
 /// Whether there is room for `len` bytes more.
@@ -58,7 +47,7 @@ pub(crate) fn allocate(
     let page = page_size();
     let pages = range.start / page * page..range.end.next_multiple_of(page);
     let Some(file) = file else { return Ok(mapping.populate(pages)?) };
-    shm_file::allocate(file.get().ok_or_else(closed)?, pages).map_err(refused)?;
+    shm_file::allocate(file.open()?, pages).map_err(refused)?;
     Ok(true)
 }
 
@@ -114,7 +103,7 @@ pub(crate) fn find_part(process: u32, name: &str, len: usize) -> io::Result<Mapp
 /// Makes something without bytes, which only has a name, as long as the file is open.
 #[cfg(target_os = "linux")]
 pub(crate) fn make_note(name: &str) -> io::Result<KeptFile> {
-    keep(|| memfd::make_named(0, name))
+    KeptFile::not_in_children(|| memfd::make_named(0, name))
 }
 
 /// What follows this beginning in a name of a process.

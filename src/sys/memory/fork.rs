@@ -70,7 +70,7 @@ impl Drop for ForkGuard {
 
 /// Runs `work` while no other thread of this process can fork: a mapping exists for a moment before MADV_DONTFORK applies
 /// to it, and a descriptor before it is noted to be closed in children. Does not exclude fork system calls that bypass the C library.
-pub(super) fn with_fork_lock<R>(work: impl FnOnce() -> R) -> R {
+pub(in crate::sys) fn with_fork_lock<R>(work: impl FnOnce() -> R) -> R {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
         // Nothing forks there.

@@ -11,6 +11,7 @@ use super::{lock, names};
 use crate::codes::codes;
 use crate::sys::descriptors::beyond_standard;
 use crate::sys::file_size::without_sigxfsz;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::random;
 
 /// Attempts at a private name, which contains a random number.
@@ -37,7 +38,7 @@ pub(super) struct Draft {
     /// The private name. Dropped before the file, which holds the lock.
     private: Option<Link>,
     public: Link,
-    file: File,
+    file: KeptFile,
 }
 
 impl Draft {
@@ -51,29 +52,30 @@ impl Draft {
         at: u64,
     ) -> io::Result<Self> {
         let (file, private) = match mode {
-            CreateMode::Tmpfile => (file::create_tmpfile(directory)?, None),
+            CreateMode::Tmpfile => (KeptFile::not_in_children(|| file::create_tmpfile(directory))?, None),
             CreateMode::Excl => {
                 let (file, link) = create_private(directory, job)?;
                 (file, Some(link))
             }
         };
-        let public = Link::new(&file)?;
+        let public = Link::new(file.open()?)?;
         let draft = Draft { private, public, file };
-        if !lock::claim(&draft.file)? {
+        let file = draft.file()?;
+        if !lock::claim(file)? {
             return Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK));
         }
-        without_sigxfsz(|| draft.file.write_all_at(signature, at))?;
+        without_sigxfsz(|| file.write_all_at(signature, at))?;
         Ok(draft)
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    pub(super) fn file(&self) -> io::Result<&File> {
+        self.file.open()
     }
 
     /// Gives the complete file its name, if that is free.
     pub(super) fn publish(&mut self, path: &Path) -> io::Result<()> {
         match self.private.as_ref().and_then(Link::path) {
-            None => file::link(&self.file, path)?,
+            None => file::link(self.file()?, path)?,
             Some(private) => fs::hard_link(private, path)?,
         }
         self.public.set_path(path);
@@ -90,17 +92,17 @@ impl Draft {
 }
 
 /// Creates an empty file under a private name.
-fn create_private(directory: &Path, job: &str) -> io::Result<(File, Link)> {
+fn create_private(directory: &Path, job: &str) -> io::Result<(KeptFile, Link)> {
     let mut last = io::Error::from_raw_os_error(libc::EEXIST);
     for _ in 0..ATTEMPTS {
         let name = names::draft(job, random::number());
         let path = file::path_of(directory, &name);
-        match file::create_excl(&path) {
+        // The file was just created with O_EXCL, so the name is still its own.
+        let remove = |_: &io::Error| drop(fs::remove_file(&path));
+        let create = || beyond_standard(file::create_excl(&path)?).inspect_err(remove);
+        match KeptFile::not_in_children(create) {
             Ok(file) => {
-                // The file was just created with O_EXCL, so the name is still its own.
-                let remove = |_: &io::Error| drop(fs::remove_file(&path));
-                let file = beyond_standard(file).inspect_err(remove)?;
-                let mut link = Link::new(&file).inspect_err(remove)?;
+                let mut link = file.open().and_then(Link::new).inspect_err(remove)?;
                 link.set_path(&path);
                 return Ok((file, link));
             }

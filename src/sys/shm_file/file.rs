@@ -15,6 +15,7 @@ use std::os::fd::AsRawFd;
 use super::names;
 use crate::sys::descriptors::beyond_standard;
 use crate::sys::file_size::without_sigxfsz;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::process;
 
 /// The directory of all names. Other systems than Linux cannot lock shared-memory objects, so that a stale one could not be
@@ -74,45 +75,6 @@ pub(super) fn path_of(directory: &Path, name: &str) -> PathBuf {
     directory.join(name.trim_start_matches('/'))
 }
 
-/// Identifies a file, whose name may refer to another one later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-}
-
-impl Identity {
-    pub(crate) fn of(file: &File) -> io::Result<Self> {
-        Ok(Self::from(&file.metadata()?))
-    }
-
-    /// The identity of the file that has this name now.
-    fn at(path: &Path) -> io::Result<Option<Self>> {
-        match fs::symlink_metadata(path) {
-            Ok(metadata) => Ok(Some(Self::from(&metadata))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Removes the name of this file, which is open or mapped, so that its inode cannot be reused. Returns false if the name
-    /// is gone or refers to another file.
-    ///
-    /// No system call compares and removes in one step. A program that replaces the file between the two calls loses its
-    /// own; programs that use this library never do.
-    pub(super) fn remove(self, path: &Path) -> io::Result<bool> {
-        let is_same = Self::at(path)? == Some(self);
-        if is_same {
-            fs::remove_file(path)?;
-        }
-        Ok(is_same)
-    }
-
-    fn from(metadata: &Metadata) -> Self {
-        Identity { device: metadata.dev(), inode: metadata.ino() }
-    }
-}
-
 /// A new unlinked file. It is deleted when it is closed unless it is linked.
 #[cfg(target_os = "linux")]
 pub(super) fn create_tmpfile(directory: &Path) -> io::Result<File> {
@@ -166,11 +128,11 @@ pub(super) fn create_excl(path: &Path) -> io::Result<File> {
 }
 
 /// Opens the file of this name, if there is one. It must be a regular file of this user.
-pub(super) fn open_existing(path: &Path) -> Result<Option<File>, Unusable> {
+pub(super) fn open_existing(path: &Path) -> Result<Option<KeptFile>, Unusable> {
     // O_NONBLOCK: opening a fifo or a device must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-    let file = match opened.and_then(beyond_standard) {
+    let open = || OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    let file = match KeptFile::not_in_children(|| open().and_then(beyond_standard)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
@@ -181,7 +143,7 @@ pub(super) fn open_existing(path: &Path) -> Result<Option<File>, Unusable> {
             return Err(Unusable::Io { path: path.to_owned(), source });
         }
     };
-    check(path, &file.metadata().map_err(Unusable::io(path))?)?;
+    check(path, &file.open().and_then(File::metadata).map_err(Unusable::io(path))?)?;
     Ok(Some(file))
 }
 

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::Identity;
+use super::identity::Identity;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::fork::ForkGuard;
 
 /// Removes the name on drop, unless it was removed before or names another file by now.
@@ -16,7 +17,7 @@ pub(crate) struct Link {
     guard: ForkGuard,
     /// On Linux the mapping keeps the lock.
     #[cfg(not(target_os = "linux"))]
-    lock: Option<File>,
+    lock: Option<KeptFile>,
 }
 
 impl Link {
@@ -42,7 +43,7 @@ impl Link {
     }
 
     /// Closes the file where its mapping keeps the lock; else keeps it open.
-    pub(super) fn close(&mut self, file: File) {
+    pub(super) fn close(&mut self, file: KeptFile) {
         #[cfg(target_os = "linux")]
         drop(file);
         #[cfg(not(target_os = "linux"))]

@@ -83,9 +83,10 @@ fn try_open<E>(
     validate: &mut impl FnMut(&[u8], u64) -> Result<(), E>,
 ) -> Result<Result<Mapping, LastSeen>, OpenError<E>> {
     let io = Unusable::io(path);
-    let Some(file) = file::open_existing(path)? else { return Ok(Err(LastSeen::Nothing)) };
-    let live = lock::holder(&file).map_err(&io)? == Holder::Job;
-    let bytes = preamble(&file).map_err(&io)?;
+    let Some(kept) = file::open_existing(path)? else { return Ok(Err(LastSeen::Nothing)) };
+    let file = kept.open().map_err(&io)?;
+    let live = lock::holder(file).map_err(&io)? == Holder::Job;
+    let bytes = preamble(file).map_err(&io)?;
     if !live {
         // The next rank 0 removes a stale segment, and nothing else.
         return if is_segment(&bytes) {
@@ -100,5 +101,5 @@ fn try_open<E>(
     if let Some(headroom) = rlimit::refuses(len as u64, 0) {
         return Err(OpenError::Memory { requested: len, headroom });
     }
-    Ok(Ok(Mapping::of(&file, len).map_err(&io)?))
+    Ok(Ok(Mapping::of(file, len).map_err(&io)?))
 }

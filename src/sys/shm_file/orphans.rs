@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::file::{self, Identity, Unusable};
+use super::file::{self, Unusable};
+use super::identity::Identity;
 use super::lock::{self, Holder};
 use super::names::{self, Kind};
 use super::signature::{IsSegment, Signature};
@@ -98,14 +99,15 @@ fn inspect(path: &Path, is_segment: IsSegment) -> Result<Option<(Orphan, Holder)
     let io = Unusable::io(path);
     // Checked before it is opened: opening a device may have effects.
     file::check(path, &fs::symlink_metadata(path).map_err(&io)?)?;
-    let Some(file) = file::open_existing(path)? else { return Ok(None) };
+    let Some(kept) = file::open_existing(path)? else { return Ok(None) };
+    let file = kept.open().map_err(&io)?;
     // A file is locked before it is signed. So the signature is read first: a live creator's lock is then seen.
-    let Some(signature) = Signature::of(&file, is_segment).map_err(&io)? else { return Ok(None) };
-    let holder = lock::holder(&file).map_err(&io)?;
+    let Some(signature) = Signature::of(file, is_segment).map_err(&io)? else { return Ok(None) };
+    let holder = lock::holder(file).map_err(&io)?;
     let metadata = file.metadata().map_err(&io)?;
     let orphan = Orphan {
         path: path.to_owned(),
-        identity: Identity::of(&file).map_err(&io)?,
+        identity: Identity::of(file).map_err(&io)?,
         is_segment,
         signature,
         bytes: metadata.blocks() * 512,
@@ -123,16 +125,17 @@ impl Orphan {
     /// Removes it, if it has not changed since it was found.
     pub(crate) fn remove(&self) -> Result<Removal, Unusable> {
         let io = Unusable::io(&self.path);
-        let Some(file) = file::open_existing(&self.path)? else { return Ok(Removal::Gone) };
-        if Identity::of(&file).map_err(&io)? != self.identity {
+        let Some(kept) = file::open_existing(&self.path)? else { return Ok(Removal::Gone) };
+        let file = kept.open().map_err(&io)?;
+        if Identity::of(file).map_err(&io)? != self.identity {
             return Ok(Removal::Gone);
         }
         // No job reuses an existing file, so a process that holds the lock is removing the file too.
-        if !lock::reclaim(&file).map_err(&io)? {
+        if !lock::reclaim(file).map_err(&io)? {
             return Ok(Removal::Busy);
         }
         // The inode may have been reused for another file.
-        let unchanged = Signature::of(&file, self.is_segment).map_err(&io)?.as_ref() == Some(&self.signature);
+        let unchanged = Signature::of(file, self.is_segment).map_err(&io)?.as_ref() == Some(&self.signature);
         let removed = unchanged && self.identity.remove(&self.path).map_err(&io)?;
         Ok(if removed { Removal::Removed } else { Removal::Gone })
     }
@@ -275,7 +278,7 @@ mod tests {
         leave(directory.path(), "/job");
         let [orphan] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
         let reclaimer = file::open_existing(&directory.path().join("job")).unwrap().unwrap();
-        assert!(lock::reclaim(&reclaimer).unwrap());
+        assert!(lock::reclaim(reclaimer.open().unwrap()).unwrap());
         assert_eq!(orphan.remove().unwrap(), Removal::Busy);
         assert!(found(directory.path(), &[]).is_empty());
         drop(reclaimer);

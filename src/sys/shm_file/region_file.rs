@@ -8,11 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::draft::{CreateMode, Draft};
-use super::file::{self, Identity, Unusable};
+use super::file::{self, Unusable};
+use super::identity::Identity;
 use super::link::Link;
 use super::lock;
 use super::names::{self, Kind};
 use super::signature::{IsSegment, Signature, Trailer};
+use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::pages::page_size;
 
 /// The number of names to try: other programs, or an earlier job of this name, may have files under them.
@@ -38,7 +40,7 @@ impl<'a> RegionFile<'a> {
         Ok(trailer_at(len)? + Trailer::LEN as u64)
     }
 
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> io::Result<&File> {
         self.draft.file()
     }
 
@@ -62,12 +64,13 @@ impl<'a> RegionFile<'a> {
     }
 
     /// Opens the file of this number; `None` if its identity or length differs.
-    pub(crate) fn open(job: &str, number: u64, identity: Identity, len: usize) -> io::Result<Option<File>> {
-        let Some(file) = file::open_existing(&path(job, number)).map_err(Unusable::into_io)? else {
+    pub(crate) fn open(job: &str, number: u64, identity: Identity, len: usize) -> io::Result<Option<KeptFile>> {
+        let Some(kept) = file::open_existing(&path(job, number)).map_err(Unusable::into_io)? else {
             return Ok(None);
         };
-        let matches = Identity::of(&file)? == identity && file.metadata()?.len() == Self::file_len(len)?;
-        Ok(matches.then_some(file))
+        let file = kept.open()?;
+        let matches = Identity::of(file)? == identity && file.metadata()?.len() == Self::file_len(len)?;
+        Ok(matches.then_some(kept))
     }
 }
 
@@ -100,13 +103,14 @@ fn remove(path: &Path, kind: Kind, job: &str, is_segment: IsSegment) -> io::Resu
     if kind == Kind::Segment {
         return Ok(false);
     }
-    let Some(file) = file::open_existing(path).map_err(Unusable::into_io)? else { return Ok(false) };
-    let is_ours = match Signature::of(&file, is_segment)? {
+    let Some(kept) = file::open_existing(path).map_err(Unusable::into_io)? else { return Ok(false) };
+    let file = kept.open()?;
+    let is_ours = match Signature::of(file, is_segment)? {
         Some(Signature::Region(trailer)) => trailer.job == job,
         // Under the name of a region it is the segment of another job, whose name this is.
         Some(Signature::Segment(_)) => kind == Kind::Draft,
         None => false,
     };
     // The files of live processes are locked.
-    Ok(is_ours && lock::reclaim(&file)? && Identity::of(&file)?.remove(path)?)
+    Ok(is_ours && lock::reclaim(file)? && Identity::of(file)?.remove(path)?)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::sys::testing::{Helper, skipped};
 #[cfg(target_os = "linux")]
-use crate::sys::testing::{command, prepare, spawning};
+use crate::sys::testing::{self, LIMIT, command, prepare, spawning};
 
 #[test]
 fn a_created_segment_can_be_opened() {
@@ -69,6 +69,42 @@ fn the_name_never_refers_to_an_incomplete_segment() {
         assert!(other_files(&name).is_empty());
         drop(created);
         assert!(checked);
+    }
+}
+
+/// Its copy of the descriptor would keep the lock, and with it the name, after the creator's death.
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn a_child_that_is_forked_meanwhile_does_not_keep_the_lock() {
+    for mode in MODES {
+        let name = name("forked");
+        let _spawning = spawning();
+        let mut child = 0;
+        let fork = |mapping: &Mapping| {
+            write_pid(mapping);
+            child = testing::fork(|| {
+                // SAFETY: they touch no memory. The first ends the child if nobody does.
+                unsafe { libc::alarm(2 * LIMIT.as_secs() as u32) };
+                unsafe { libc::pause() };
+                false
+            });
+        };
+        let created = create_in(Path::new(file::DIRECTORY), &name, fork, mode).unwrap();
+        abandon(created);
+        // Until the child has closed it.
+        let limit = Instant::now() + LIMIT;
+        let seen = loop {
+            match open(&name, signed, soon()) {
+                Ok(_) if Instant::now() < limit => {}
+                seen => break seen,
+            }
+        };
+        // SAFETY: touches no memory; the child is this test's own, which is waited for below only.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        testing::end_of(child);
+        remove_leftover(&name, is_segment);
+        assert!(matches!(seen, Err(OpenError::TimedOut { last: LastSeen::Stale, .. })), "{mode:?}: {seen:?}");
+        assert!(!shm(&name).exists());
     }
 }
 

@@ -31,7 +31,7 @@ fn creating_a_segment_removes_the_regions_and_drafts_of_dead_processes() {
     keep(draft(0, b"new!"), &names::draft(&name, 3));
     // The segment of a further communicator.
     let split = draft(4096, &trailer(&name));
-    split.file().write_all_at(b"new!", 0).unwrap();
+    split.file().unwrap().write_all_at(b"new!", 0).unwrap();
     keep(split, &names::region(&name, 9));
     // Files that stay: another job's, unsigned ones, and a locked one.
     keep(draft(4096, &trailer(&other_job)), &names::region(&name, 4));
@@ -111,7 +111,7 @@ fn a_process_that_removes_a_stale_file_is_not_taken_for_a_live_job() {
     abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     let no_spawning = no_spawning();
     let reclaimer = file::open_existing(&shm(&name)).unwrap().unwrap();
-    assert!(lock::reclaim(&reclaimer).unwrap());
+    assert!(lock::reclaim(reclaimer.open().unwrap()).unwrap());
     assert_eq!(last_seen(&name), LastSeen::Stale);
     let rival = thread::spawn({
         let name = name.clone();
@@ -133,8 +133,8 @@ fn a_late_reclaimer_does_not_remove_the_new_file() {
     let slow = file::open_existing(&path).unwrap().unwrap();
     let winner = create_signed(&name, CreateMode::Tmpfile).unwrap();
     assert!(winner.reclaimed);
-    assert!(lock::reclaim(&slow).unwrap());
-    assert!(!Identity::of(&slow).unwrap().remove(&path).unwrap());
+    assert!(lock::reclaim(slow.open().unwrap()).unwrap());
+    assert!(!Identity::of(slow.open().unwrap()).unwrap().remove(&path).unwrap());
     assert!(path.exists());
 }
 
@@ -142,16 +142,14 @@ fn a_late_reclaimer_does_not_remove_the_new_file() {
 fn reading_the_holder_does_not_lock() {
     let name = name("probe");
     abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
-    let (one, other) = (
-        file::open_existing(&shm(&name)).unwrap().unwrap(),
-        file::open_existing(&shm(&name)).unwrap().unwrap(),
-    );
-    assert_eq!(lock::holder(&one).unwrap(), Holder::Nobody);
-    assert!(lock::claim(&other).unwrap());
-    assert_eq!(lock::holder(&one).unwrap(), Holder::Job);
-    assert!(!lock::reclaim(&one).unwrap());
+    let [one, other] = [0; 2].map(|_| file::open_existing(&shm(&name)).unwrap().unwrap());
+    let one = one.open().unwrap();
+    assert_eq!(lock::holder(one).unwrap(), Holder::Nobody);
+    assert!(lock::claim(other.open().unwrap()).unwrap());
+    assert_eq!(lock::holder(one).unwrap(), Holder::Job);
+    assert!(!lock::reclaim(one).unwrap());
     drop(other);
-    assert!(lock::reclaim(&one).unwrap());
+    assert!(lock::reclaim(one).unwrap());
     fs::remove_file(shm(&name)).unwrap();
 }
 
