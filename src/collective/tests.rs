@@ -1,6 +1,8 @@
 //! What ranks prefetch for write behind a round is what they write next, if the next call is like the last.
 
 mod endless_offers;
+#[cfg(not(miri))]
+mod forked;
 
 use std::ops::Range;
 

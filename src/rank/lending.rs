@@ -41,17 +41,15 @@ impl RankState {
     /// the mapping of the caller's: it has one of its own of a region and of each other's buffers, and is another process where a
     /// symmetric object is meant. So the caller may have them by a `&mut`.
     pub(crate) fn lend(&self, bytes: &[u8]) -> Address {
-        self.heap.place_of(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
+        self.lends().then(|| self.heap.place_of(bytes).or_else(|| self.place_outside(bytes)))?
     }
 
     /// The same for bytes that may be written while others read them, as those of a message that is taken back or whose request is
     /// forgotten: no other rank ever has a `&mut` to where it finds them. So not in a region, whose parts may change hands meanwhile, nor
     /// in another rank's instance of a symmetric object.
     pub(crate) fn lend_unbound(&self, bytes: &[u8]) -> Address {
-        self.heap
-            .own_place_of(self.rank, bytes)
-            .or_else(|| self.place_in_buffer(bytes))
-            .filter(|_| self.lends())
+        self.lends()
+            .then(|| self.heap.own_place_of(self.rank, bytes).or_else(|| self.place_in_buffer(bytes)))?
     }
 
     /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a symmetric object, in a buffer or in the heap
@@ -73,6 +71,7 @@ impl RankState {
     fn may_lend_unchanged(&self, bytes: &[u8]) -> bool {
         bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(self.sharing())
             && self.settings.in_place != Some(false)
+            && !self.mapped.forked()
     }
 
     /// Whether blocks of this length are read in place, if nothing else is against it.
@@ -158,7 +157,8 @@ impl RankState {
     /// Memory that others have read needs an RFO when it is written again: by staging, or else by the program. On Intel's processors that was
     /// measured to cost the program no more (docs/adr/0059).
     fn lends(&self) -> bool {
-        self.settings.in_place.unwrap_or_else(|| cpu::is_intel() || writing_is_cheap())
+        // A forked child does not look: another thread may have had a lock when it was forked.
+        !self.mapped.forked() && self.settings.in_place.unwrap_or_else(|| cpu::is_intel() || writing_is_cheap())
     }
 }
 

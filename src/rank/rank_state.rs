@@ -167,7 +167,9 @@ impl RankState {
     /// Logs the choices for a call, with `INTRANODE_DEBUG`.
     #[inline]
     pub(crate) fn chosen(&self, bytes: usize, choice: impl FnOnce() -> Choice) {
-        if let Some(choices) = &self.choices {
+        if let Some(choices) = &self.choices
+            && !self.mapped.forked()
+        {
             choices.record(bytes, choice());
         }
     }

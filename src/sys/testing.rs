@@ -12,6 +12,9 @@ use std::time::Duration;
 /// The time limit for an answer of a helper process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// The time after which a forked child is ended.
+pub(crate) const CHILD_LIMIT: Duration = Duration::from_secs(20);
+
 /// Says why a test shows nothing here. Not by `println!`: the harness shows that of failed tests only.
 pub(crate) fn skipped(reason: impl Display) {
     let name = thread::current().name().unwrap_or_default().to_owned();
@@ -42,8 +45,8 @@ pub(crate) fn is_closed_by_exec(descriptor: impl std::os::fd::AsFd) -> bool {
     fcntl(descriptor, FcntlArg::F_GETFD).is_ok_and(|flags| flags & FdFlag::FD_CLOEXEC.bits() != 0)
 }
 
-/// Runs `check` in a forked child and returns its result. `check` must not allocate, lock or panic: the other threads of
-/// this process do not exist in the child.
+/// Runs `check` in a forked child and returns its result; false if that takes longer than [`CHILD_LIMIT`]. `check` must not allocate, lock or panic:
+/// the other threads of this process do not exist in the child.
 pub(crate) fn in_forked_child(check: impl FnOnce() -> bool) -> bool {
     let _spawning = spawning();
     end_of(fork(check))
@@ -54,6 +57,8 @@ pub(crate) fn fork(check: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the child runs only `check`, which is async-signal-safe, and ends without running destructors.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
+        // SAFETY: touches no memory: its signal ends the child.
+        unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
         let status = i32::from(!check());
         // SAFETY: ends the child.
         unsafe { libc::_exit(status) };
