@@ -13,12 +13,12 @@ use crate::tuning::ENDPOINT_MAPPED;
 impl Link {
     /// Gives a lease. `None`: the peer has too many that it has not settled.
     pub(crate) fn open_lease(&mut self) -> Option<u32> {
-        let number = self.lease.wrapping_add(1);
-        let opened = self.post().open_lease(&self.outgoing(), number);
+        let count = self.leases + 1;
+        let opened = self.post().open_lease(&self.outgoing(), count as u32);
         if opened {
-            self.lease = number;
+            self.leases = count;
         }
-        opened.then_some(number)
+        opened.then_some(count as u32)
     }
 
     /// Takes a lease back: what the peer has read under it, it throws away.
@@ -32,8 +32,8 @@ impl Link {
 
     /// Takes all leases back: this side revokes nothing on this connection any more.
     pub(crate) fn withdraw_all(&self) {
-        let given = self.lease.min(OFFERS as u32);
-        (0..given).for_each(|back| self.withdraw(self.lease.wrapping_sub(back)));
+        let first = self.leases.saturating_sub(OFFERS as u64);
+        (first..self.leases).for_each(|before| self.withdraw((before + 1) as u32));
     }
 
     /// Whether a lease that this side has given is settled.
@@ -167,13 +167,13 @@ mod tests {
             begin(&mut client, to_owner, &handle)?;
             // By now the owner answers.
             let given = (0..10_000).any(|_| {
-                owner.poll().is_ok() && owner.state.links.find(to_client).is_ok_and(|link| link.lease == lease)
+                owner.poll().is_ok() && owner.state.links.find(to_client).is_ok_and(|link| link.leases == lease)
             });
             assert!(given, "lease {lease} was not given");
-            assert!(!owner.state.links.find(to_client)?.is_settled(lease));
+            assert!(!owner.state.links.find(to_client)?.is_settled(lease as u32));
             let settled = (0..10_000).any(|_| {
                 client.poll().is_ok()
-                    && owner.state.links.find(to_client).is_ok_and(|link| link.is_settled(lease))
+                    && owner.state.links.find(to_client).is_ok_and(|link| link.is_settled(lease as u32))
             });
             assert!(settled, "lease {lease} was not given back");
         }
@@ -212,8 +212,8 @@ mod tests {
             get(&mut owner, (&mut client, to_owner), &handle)?;
             assert_eq!(client.state.links.find(to_owner)?.mapped.len(), number.min(ENDPOINT_MAPPED));
             let link = owner.state.links.find(to_client)?;
-            assert_eq!(link.lease as usize, number, "each was read under a lease");
-            let open = (1..=link.lease).filter(|lease| !link.is_settled(*lease)).count();
+            assert_eq!(link.leases as usize, number, "each was read under a lease");
+            let open = (1..=link.leases).filter(|lease| !link.is_settled(*lease as u32)).count();
             assert_eq!(open, number.min(ENDPOINT_MAPPED));
         }
         Ok(())
@@ -264,6 +264,28 @@ mod tests {
             };
             assert!(!link.read_under(lease, || false), "disconnects: {disconnects}");
         }
+        Ok(())
+    }
+
+    /// The numbers of leases wrap.
+    #[test]
+    fn leases_that_were_given_before_as_many_as_there_are_numbers_end_too() -> Result<(), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("lease-wrap-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let to_owner = client.connect(owner.address().expect("it listens"))?;
+        let to_client = owner.wait(None)?.expect("a client connects").peer();
+        owner.state.links.find(to_client)?.leases = (u32::MAX - 2).into();
+        let mut leases = Vec::new();
+        for _ in 0..4 {
+            let handle = owner.share(vec![vec![1; 50_000].into()], Access::Read).handle();
+            get(&mut owner, (&mut client, to_owner), &handle)?;
+            let link = client.state.links.find(to_owner)?;
+            leases.push(link.mapped(handle.key, 0).expect("it was read").lease);
+        }
+        assert_eq!(leases, [u32::MAX - 1, u32::MAX, 0, 1]);
+        owner.disconnect(to_client);
+        let link = client.state.links.find(to_owner)?;
+        assert!(!leases.into_iter().any(|lease| link.read_under(lease, || false)));
         Ok(())
     }
 

@@ -85,8 +85,8 @@ pub(crate) struct Link {
     process: Option<OwnedFd>,
     /// The number of the other side's process; 0 if it has none here.
     process_number: u32,
-    /// The number of the last lease that this side has given.
-    pub(super) lease: u32,
+    /// How many leases this side has given: modulo 2³², the number of the last.
+    pub(super) leases: u64,
     /// What this side may read of the other's memory; the oldest first.
     pub(super) mapped: Vec<Mapped>,
     /// By key, up to which byte the other side has said that its memory reaches; the oldest first.
@@ -138,7 +138,7 @@ impl Link {
             socket: Some(socket),
             process,
             process_number,
-            lease: 0,
+            leases: 0,
             mapped: Vec::new(),
             reached: VecDeque::new(),
             platform,
