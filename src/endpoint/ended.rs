@@ -29,7 +29,7 @@ codes! {
         User = 2,
         /// It is of another version of this library.
         Version = 3,
-        /// What it was sent is no hello of this library.
+        /// What it was sent is no hello of this library, or none came in time.
         Hello = 4,
         /// The memory that it was sent is not what it has to be: sealed, and of the right length.
         Memory = 5,
@@ -77,7 +77,7 @@ impl Ended {
             Ended::Refused(Refusal::Full) => "it refuses, having as many peers as it can have",
             Ended::Refused(Refusal::User) => "it refuses, belonging to another user",
             Ended::Refused(Refusal::Version) => "it refuses, being of another version of this library",
-            Ended::Refused(Refusal::Hello) => "it refuses, not having understood the hello",
+            Ended::Refused(Refusal::Hello) => "it refuses, having got no hello that it understands",
             Ended::Refused(Refusal::Memory) => "it refuses the memory of the connection",
             Ended::Refused(Refusal::Resources) => "it refuses, having no descriptors or memory left",
             Ended::Violated => "it has written what this library does not write",

@@ -40,9 +40,13 @@ impl State {
         true
     }
 
+    fn find_greeting(&self, number: u32) -> Option<usize> {
+        self.greetings.iter().position(|greeting| greeting.number == number)
+    }
+
     /// Reads the hello of a connection, if it has come.
     pub(super) fn greet(&mut self, number: u32) {
-        let Some(index) = self.greetings.iter().position(|greeting| greeting.number == number) else { return };
+        let Some(index) = self.find_greeting(number) else { return };
         match self.greetings[index].hear() {
             Greeted::NotYet => {}
             Greeted::Gone => socket::close(self.remove_greeting(index).socket),
@@ -90,9 +94,12 @@ impl State {
 
     /// Those that have said nothing for too long hold no places.
     fn remove_late(&mut self) {
-        for index in (0..self.greetings.len()).rev() {
-            if self.greetings[index].is_late() {
-                socket::close(self.remove_greeting(index).socket);
+        let late = self.greetings.iter().filter(|greeting| greeting.is_late());
+        for number in late.map(|greeting| greeting.number).collect::<Vec<_>>() {
+            // It may have come since this side has last looked.
+            self.greet(number);
+            if let Some(index) = self.find_greeting(number) {
+                refuse(self.remove_greeting(index).socket, Refusal::Hello);
             }
         }
     }
@@ -204,6 +211,36 @@ mod tests {
         assert!(matches!(error, Err(EndpointError::TooManyPeers { peers: 1 })), "{error:?}");
         are_late(&mut server);
         server.connect(address)?;
+        Ok(())
+    }
+
+    /// The server has computed while the hello came.
+    #[test]
+    fn whose_hello_came_before_anybody_looked_is_accepted() -> Result<(), EndpointError> {
+        let mut server = Endpoint::listen(&format!("late-hello-{}", std::process::id()))?;
+        let other = Endpoint::listen(&format!("late-hello-other-{}", std::process::id()))?;
+        let address = server.address().expect("it listens").clone();
+        let mut client = Endpoint::client()?;
+        let dialled = dial(&address, None)?;
+        while server.state.greetings.is_empty() {
+            server.poll()?;
+        }
+        client.state.introduce(dialled)?;
+        are_late(&mut server);
+        server.connect(other.address().expect("it listens"))?;
+        let event = client.wait(Some(Duration::from_secs(10)))?;
+        assert!(matches!(event, Some(Event::Connected { .. })), "{event:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn who_says_no_hello_in_time_is_told() -> Result<(), EndpointError> {
+        let (mut server, silent) = silent("told", 1)?;
+        are_late(&mut server);
+        server.state.check_room_for_peer()?;
+        let mut packet = [0; PACKET];
+        let len = socket::receive(silent[0].as_fd(), &mut packet).map_err(system("test", "what it says"))?;
+        assert_eq!(Packet::decode(&packet[..len]), Some(Packet::Refused(Refusal::Hello)));
         Ok(())
     }
 
