@@ -113,10 +113,15 @@ impl Shares {
         self.shares.values_mut().for_each(|share| share.leases.retain(|(of, _)| *of != peer));
     }
 
-    /// Answers what a peer has asked for, as far as there is room for answers.
+    /// Answers what a peer has asked for, as far as there is room for answers. What this side is to read for it takes long: behind a piece of that
+    /// others have their turn.
     pub(crate) fn serve(&mut self, link: &mut Link) {
-        while link.has_requests() && link.finds_room(LONGEST) {
+        let mut pulled = 0;
+        while pulled < MESSAGE_PIECE_BYTES as u64 && link.has_requests() && link.finds_room(LONGEST) {
             let Some((number, wanted)) = link.next_request() else { break };
+            if let Wanted::Request(Request { what: What::Pull(parts), .. }) = &wanted {
+                pulled += len_of(parts).unwrap_or(0).min(MESSAGE_PIECE_BYTES as u64);
+            }
             let mut reply = core::mem::take(&mut self.reply);
             let outcome = match wanted {
                 Wanted::Request(request) => self.answer(link, number, request, &mut reply),

@@ -2,6 +2,7 @@ use super::*;
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::calls::Reply;
 use crate::endpoint::error::EndpointError;
+use crate::endpoint::peer::Armed;
 use crate::endpoint::wire::{decode_reply, encode_place};
 
 const SEGMENT: usize = 1 << 10;
@@ -111,6 +112,32 @@ fn requests_that_wait_are_few_and_in_no_messages_way() -> Result<(), EndpointErr
     }
     let link = owner.state.links.find(to_client)?;
     assert_eq!((link.arrived.len(), link.has_requests()), (1, false));
+    Ok(())
+}
+
+/// However many there are: others are served in between, and the endpoint does not sleep before all are.
+#[test]
+fn a_call_moves_one_piece_for_a_peer_that_puts_much() -> Result<(), EndpointError> {
+    const PULLS: usize = 8;
+    let (mut owner, _, mut client, to_owner) = pair("pulls", Access::ReadWrite)?;
+    let handle = owner.share(vec![vec![0; MESSAGE_PIECE_BYTES].into()], Access::ReadWrite).handle();
+    let to_client = owner.wait(None)?.expect("a client connects").peer();
+    let data = vec![1; MESSAGE_PIECE_BYTES];
+    let link = client.state.links.find(to_owner)?;
+    for number in 1..=PULLS as u64 {
+        let what = What::Pull(vec![part(&data)]);
+        let left = data.len() as u64;
+        assert!(link.send_request(number, &Request { key: handle.key, offset: 0, left, what }));
+    }
+    for served in 1..=PULLS {
+        assert_eq!(owner.arm()?, Armed::Work, "before {served}");
+        assert_eq!(owner.poll()?, None);
+        let link = client.state.links.find(to_owner)?;
+        assert_eq!(link.take_in().cells, 1, "{served}");
+        assert_eq!(owner.state.links.find(to_client)?.has_work(), served < PULLS);
+    }
+    // It may have been rung for the room that the client has made.
+    assert!((0..10).any(|_| owner.arm().is_ok_and(|armed| armed == Armed::Sleep)));
     Ok(())
 }
 
