@@ -353,7 +353,7 @@ pub(crate) fn call(
     let call = Call { operation: operation as u8, length: data.send.len() as u64, ..Call::default() };
     match operation {
         Operation::Barrier => barrier.enter(member, &call),
-        Operation::Allreduce => member.allreduce(&call, slices_from, data),
+        Operation::Allreduce => member.reduction(&call, Shape::All, slices_from, data),
         Operation::Allgatherv => member.transfer(&call, data),
         Operation::Scan => member.reduction(&call, Shape::Inclusive, slices_from, data),
         Operation::ReduceScatter => member.reduce_scatter(&call, &|rank| rank..rank + 1, data),

@@ -3,6 +3,7 @@
 //! The first half of the page is what a rank does; the models follow.
 
 use intranode::protocol::Failure;
+use intranode::protocol::allreduce::Shape;
 
 use crate::harness::cells::{FULL, SHORT};
 use crate::harness::data::{Blocks, Fold, folded, numbers};
@@ -56,7 +57,7 @@ fn reduce(rank: &mut Rank<'_>, count: usize, slices_from: usize) -> Result<(), F
     let sent = numbers(rank.nth(), &vec![count; rank.size()]);
     let mut fold = Fold::of(&sent[rank.number]);
     let call = Operation::Allreduce.call(count, 0);
-    rank.call(call, |member, call| member.allreduce(call, slices_from, &mut fold))?;
+    rank.call(call, |member, call| member.reduction(call, Shape::All, slices_from, &mut fold))?;
     assert!(fold.result == folded(&sent), "wrong data: rank {} got {:?}", rank.number, fold.result);
     Ok(())
 }

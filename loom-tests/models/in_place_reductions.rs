@@ -114,7 +114,9 @@ fn allreduce_in_place(rank: &mut Rank<'_>) -> Result<(), Failure> {
         rank.write_block(index, &sent[own][half]);
     }
     let mut halves = Halves { own, memory: rank.blocks() };
-    rank.call(Operation::InPlace.call(FULL, 0), |member, call| member.allreduce(call, 0, &mut halves))?;
+    rank.call(Operation::InPlace.call(FULL, 0), |member, call| {
+        member.reduction(call, Shape::All, 0, &mut halves)
+    })?;
     let result = halves.all();
     assert!(result == folded(&sent), "wrong data: rank {own} got {result:?}");
     Ok(())

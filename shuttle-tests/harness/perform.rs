@@ -150,10 +150,7 @@ impl Caller<'_> {
         if in_place {
             blocks[rank].write(|mut view| view.put(0, bytemuck::cast_slice(&sums.send)));
         }
-        match shape {
-            Shape::All => member.allreduce(self.call, script.slices_from, &mut sums)?,
-            _ => member.reduction(self.call, shape, script.slices_from, &mut sums)?,
-        }
+        member.reduction(self.call, shape, script.slices_from, &mut sums)?;
         check_reduction(script, index, rank, shape, &sums);
         Ok(())
     }

@@ -145,13 +145,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`recv_unexpected`](Endpoint::recv_unexpected), without the time-out.
     pub fn try_recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
-        match self.state.receive_directly(Some(ENDPOINT_POLLS_PER_CALL), None, buffer, false)? {
-            Direct::Received(message) => Ok(Some(message)),
-            Direct::Nothing => Ok(None),
-            Direct::Kept => poll_for_kept(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), |state| {
-                next_unexpected(state, buffer)
-            }),
-        }
+        poll_for_unexpected(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), buffer)
     }
 
     /// Receives the next message that this peer has sent as expected with this tag; waits for it. Returns its length in bytes.

@@ -185,19 +185,6 @@ impl<P: Platform> Member<'_, P> {
     ///
     /// # Errors
     /// As [`Member::begin_call`].
-    pub fn allreduce(
-        &mut self,
-        call: &Call,
-        slices_from: usize,
-        data: &mut impl Reduction,
-    ) -> Result<(), Failure> {
-        self.reduction(call, Shape::All, slices_from, data)
-    }
-
-    /// The same for any shape.
-    ///
-    /// # Errors
-    /// As [`Member::begin_call`].
     #[inline]
     pub fn reduction(
         &mut self,

@@ -34,9 +34,7 @@ impl BufferBytes {
 
     /// The offset of bytes that lie in this memory.
     pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
-        let offset = bytes.as_ptr().addr().checked_sub(self.mapping.start().addr())?;
-        let end = offset.checked_add(bytes.len())?;
-        (end <= self.len()).then_some(offset)
+        self.mapping.offset_of(bytes, self.len())
     }
 
     /// The bytes at an offset; `None` if they reach past the end.

@@ -63,9 +63,7 @@ pub(crate) struct RegionBytes {
 impl RegionBytes {
     /// The offset of bytes that lie in this region.
     pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
-        let offset = bytes.as_ptr().addr().checked_sub(self.mapping.start().addr())?;
-        let end = offset.checked_add(bytes.len())?;
-        (end <= self.len).then_some(offset)
+        self.mapping.offset_of(bytes, self.len)
     }
 
     /// The bytes at an offset; `None` if they reach past the end.

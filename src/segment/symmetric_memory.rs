@@ -130,9 +130,7 @@ impl Instances {
 
     /// The offset of bytes that lie in this memory.
     pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
-        let offset = bytes.as_ptr().addr().checked_sub(self.mapping.start().addr())?;
-        let end = offset.checked_add(bytes.len())?;
-        (end <= self.stride * self.ranks).then_some(offset)
+        self.mapping.offset_of(bytes, self.stride * self.ranks)
     }
 
     /// Whether bytes at an offset lie in the part of a rank.

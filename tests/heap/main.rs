@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use data::{Blocks, Numbers, Slots, combine};
+use intranode::protocol::allreduce::Shape;
 use intranode::protocol::{Call, CauseKind, Failure, Generation, Member, claim};
 use machine::{Heap, Machine, WAKES};
 
@@ -85,7 +86,7 @@ fn reductions_of_any_length_go_in_rank_order() {
                     true => Numbers { own: None, result: numbers(rank) },
                     false => Numbers { own: Some(numbers(rank)), result: vec![0; len] },
                 };
-                member.allreduce(&call(1, len), slices_from, &mut numbers).expect("all come");
+                member.reduction(&call(1, len), Shape::All, slices_from, &mut numbers).expect("all come");
                 numbers.result
             });
             assert!(results.iter().all(|result| *result == expected), "{ranks} ranks, {len} numbers");

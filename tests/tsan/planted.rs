@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use intranode::protocol::allreduce::Shape;
 use intranode::protocol::{Call, Generation};
 
 use crate::Program;
@@ -53,7 +54,7 @@ fn numbers(weakened: Option<&'static str>) {
     let (heap, machine) = job(weakened);
     heap.run(&machine, None, |rank, member, _| {
         let mut numbers = Numbers { own: Some(vec![rank as u64; LEN]), result: vec![0; LEN] };
-        member.allreduce(&call(LEN), 0, &mut numbers).expect("all come");
+        member.reduction(&call(LEN), Shape::All, 0, &mut numbers).expect("all come");
         let expected = (0..RANKS as u64).reduce(combine).expect("there are ranks");
         assert!(numbers.result.iter().all(|number| *number == expected));
     });

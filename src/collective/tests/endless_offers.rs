@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::copy::{Sink, Source, Term};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::allreduce::Reduction;
+use crate::protocol::allreduce::{Reduction, Shape};
 use crate::protocol::block_transfer::{Address, BlockTransfer, Lend, OFFER};
 use crate::rank::rank_state::RankState;
 
@@ -92,7 +92,7 @@ fn transfer(rank_state: &RankState, block: &mut Offered) -> Result<(), Error> {
 
 fn reduction<const SLICES_FROM: usize>(rank_state: &RankState, own: &mut Offered) -> Result<(), Error> {
     let call = Call { operation: Operation::Allreduce as u8, ..Call::default() };
-    rank_state.collective(Operation::Allreduce, |member| member.allreduce(&call, SLICES_FROM, own))
+    rank_state.collective(Operation::Allreduce, |member| member.reduction(&call, Shape::All, SLICES_FROM, own))
 }
 
 #[test]

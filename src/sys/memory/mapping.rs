@@ -31,35 +31,25 @@ impl Mapping {
     ///
     /// If the file is truncated later, access to the missing pages raises SIGBUS. Only a sealed memfd excludes that.
     pub(crate) fn of(file: &File, len: usize) -> io::Result<Self> {
-        if file.metadata()?.len() < len as u64 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
-        }
-        Self::new(len, || map(len, libc::MAP_SHARED, file.as_raw_fd()))
+        Self::part(file, 0, len)
     }
 
     /// The same of a file with holes, which stay holes even if the process locks all memory that it maps. Without `writable`, a store to it
     /// is a fault.
     pub(super) fn sparse(file: &File, len: usize, writable: bool) -> io::Result<Self> {
-        if file.metadata()?.len() < len as u64 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
-        }
+        check_len(file, len)?;
         Self::new(len, || map_sparse(len, access(writable), libc::MAP_SHARED, file.as_raw_fd()))
     }
 
     /// As [`of`](Self::of), for `len` bytes from an offset on, which is a multiple of the page size.
     pub(crate) fn part(file: &File, offset: usize, len: usize) -> io::Result<Self> {
-        let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
-        if file.metadata()?.len() < end as u64 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
-        }
+        check_len(file, offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?)?;
         Self::new(len, || map_from(offset as libc::off_t, len, libc::MAP_SHARED, file.as_raw_fd()))
     }
 
     /// As [`of`](Self::of), at a multiple of `align`, which is a multiple of the page size.
     pub(crate) fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
-        if file.metadata()?.len() < len as u64 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
-        }
+        check_len(file, len)?;
         Self::new(len, || map_aligned(file, len, align))
     }
 
@@ -168,6 +158,13 @@ impl Mapping {
         self.guard.forked()
     }
 
+    /// The offset of bytes that lie in its first `len`.
+    pub(crate) fn offset_of(&self, bytes: &[u8], len: usize) -> Option<usize> {
+        let offset = bytes.as_ptr().addr().checked_sub(self.start.addr())?;
+        let end = offset.checked_add(bytes.len())?;
+        (end <= len).then_some(offset)
+    }
+
     /// Whether it contains this address.
     pub(crate) fn contains(&self, address: usize) -> bool {
         let start = self.start.addr();
@@ -192,6 +189,13 @@ impl Drop for Mapping {
             unsafe { unmap(self.start, self.len) };
         }
     }
+}
+
+fn check_len(file: &File, len: usize) -> io::Result<()> {
+    if file.metadata()?.len() < len as u64 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+    }
+    Ok(())
 }
 
 fn access(writable: bool) -> libc::c_int {
