@@ -219,6 +219,7 @@ mod tests {
     use crate::endpoint::api::Endpoint;
     use crate::endpoint::handle::Access;
     use crate::endpoint::peer::{Armed, Peer};
+    use crate::tuning::ENDPOINT_GONE_BYTES;
 
     /// A server, its client, and the peers that each is to the other.
     fn pair(name: &str) -> Result<(Endpoint, Peer, Endpoint, Peer), EndpointError> {
@@ -270,6 +271,21 @@ mod tests {
         server.disconnect(to_client);
         let state = &server.state;
         assert!(state.awake.is_empty() && state.full.is_empty() && state.unexpected.is_empty());
+        Ok(())
+    }
+
+    /// Its link is removed when those that are gone take too much.
+    #[test]
+    fn nothing_is_to_be_received_of_a_peer_whose_messages_are_kept_no_longer() -> Result<(), EndpointError> {
+        let (mut server, to_client, mut client, to_server) = pair("gone")?;
+        sends_too_many(&mut server, &mut client, to_server)?;
+        server.state.links.find(to_client)?.private = ENDPOINT_GONE_BYTES;
+        drop(client);
+        while server.state.links.find(to_client).is_ok() {
+            server.poll()?;
+        }
+        assert!(server.state.unexpected.is_empty());
+        assert!(server.try_recv_unexpected(&mut [0; 7])?.is_none());
         Ok(())
     }
 
