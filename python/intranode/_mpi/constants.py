@@ -16,6 +16,9 @@ BOTTOM = None
 KEYVAL_INVALID = APPNUM = -1
 
 NOTHING = (PROC_NULL, ANY_TAG, 0)
+"""What is known of a message from, or to, PROC_NULL."""
+EMPTY = (ANY_SOURCE, ANY_TAG, 0)
+"""What is known where there is no call."""
 
 
 class _Pickle:

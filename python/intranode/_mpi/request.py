@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, errors
 from .._message import Place
-from .constants import NOTHING
+from .constants import EMPTY, NOTHING
 from .several import Several
 from .status import Status
 
@@ -34,11 +35,18 @@ class Request(Several):
         self._cancelled = False
         self._active = False
         self._is_kept = False
+        self._handles: weakref.WeakSet[Request] | None = None
+        """Where there are several; any of them may be the last."""
         if request is not None:
             # Another handle of the same request: what becomes of one becomes of both.
             if type(self) is Request:
                 self.__class__ = type(request)
             self.__dict__ = request.__dict__
+            if self._handles is None:
+                self._handles = weakref.WeakSet([request])
+            self._handles.add(self)
+            if self._comm is not None and request in self._comm._receives:
+                self._comm._receives.add(self)
 
     @classmethod
     def _of(cls, comm: Messages | None, started: _core.Started | None, place: Any = None) -> Request:
@@ -51,7 +59,10 @@ class Request(Several):
         self._comm, self._started, self._place, self._active, self._cancelled = comm, started, place, True, False
         self._known = NOTHING if started is None else None
         if comm is not None and (place is not None or self._receives):
-            comm._receives.add(self)
+            comm._receives.update(self._all_handles())
+
+    def _all_handles(self) -> Iterable[Request]:
+        return [self] if self._handles is None else self._handles
 
     # What becomes of it. Each returns whether it is complete.
 
@@ -100,7 +111,7 @@ class Request(Several):
             self._place.finish()
 
     def _take(self, status: Status | None) -> Any:
-        """The end of a complete one: the object that it has received."""
+        """The end of one that is complete, or inactive: the object that it has received."""
         self._tell(status)
         result = self._object_of() if self._receives else None
         self._release()
@@ -111,14 +122,13 @@ class Request(Several):
 
     def _tell(self, status: Status | None) -> None:
         if status is not None:
-            status._set(self._known or NOTHING)
-            status._cancelled = self._cancelled
+            status._set(self._known or EMPTY, self._cancelled)
 
     def _release(self) -> None:
         if self._comm is not None:
-            self._comm._receives.discard(self)
+            self._comm._receives.difference_update(self._all_handles())
         self._started = self._comm = self._known = self._place = None
-        self._active = False
+        self._active = self._cancelled = False
 
     def _open(self) -> list[_core.Started]:
         return [] if self._known is not None or self._started is None else [self._started]
@@ -127,16 +137,13 @@ class Request(Several):
 
     def Wait(self, status: Status | None = None) -> bool:
         """Waits until it is complete."""
-        if self._active:
-            self._await()
-            self._take(status)
+        self.wait(status)
         return True
 
     def wait(self, status: Status | None = None) -> Any:
         """The same; returns the object that was received."""
-        if not self._active:
-            return None
-        self._await()
+        if self._active:
+            self._await()
         return self._take(status)
 
     def Test(self, status: Status | None = None) -> bool:
@@ -145,15 +152,11 @@ class Request(Several):
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
         """The same, and the object that was received."""
-        if not self._active:
-            return True, None
-        return (True, self._take(status)) if self._try() else (False, None)
+        return (True, self._take(status)) if not self._active or self._try() else (False, None)
 
     def Get_status(self, status: Status | None = None) -> bool:
         """Whether it is complete; it stays as it is."""
-        if not self._active:
-            return True
-        done = self._try()
+        done = not self._active or self._try()
         if done:
             self._tell(status)
         return done

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .constants import UNDEFINED
+from .constants import EMPTY, UNDEFINED
 from .status import Status
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Several:
                 none = False
                 if request._try():
                     return place, True, request._take(status)
+        if none and status is not None:
+            status._set(EMPTY)
         return UNDEFINED, none, None
 
     @classmethod

@@ -19,8 +19,9 @@ class Status:
         self.source, self.tag, self.error = ANY_SOURCE, ANY_TAG, SUCCESS
         self._bytes, self._cancelled = 0, False
 
-    def _set(self, known: tuple[int, int, int]) -> None:
+    def _set(self, known: tuple[int, int, int], cancelled: bool = False) -> None:
         self.source, self.tag, self._bytes = known
+        self._cancelled = cancelled
 
     def Get_source(self) -> int:
         return self.source
