@@ -7,7 +7,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use intranode::job::recorded::{RankRecord, SliceRecord};
+use intranode::job::recorded::{RankRecord, SliceRecord, Unfinished};
 use serde_json::{Value, json};
 
 use super::summary::{Summary, name};
@@ -36,7 +36,7 @@ pub(super) fn write(
     serde_json::to_writer(&mut *file, &name)?;
     let mut next = ranks.len() + 1;
     for (rank, record) in ranks.iter().enumerate() {
-        for (index, mut slices) in tracks(&record.slices).into_iter().enumerate() {
+        for (index, bars) in tracks(record).into_iter().enumerate() {
             // Tracks begin with 1: 0 has a meaning of its own.
             let (track, name) = match index {
                 0 => (rank + 1, format!("rank {rank}")),
@@ -45,14 +45,8 @@ pub(super) fn write(
             next += usize::from(index > 0);
             event(file, &metadata("thread_name", track, json!({"name": name})))?;
             event(file, &metadata("thread_sort_index", track, json!({"sort_index": rank})))?;
-            slices.sort_by_key(|slice| slice.start);
-            for slice in slices {
-                event(file, &call(track, slice, began))?;
-            }
-            if index == 0 {
-                for unfinished in unfinished(track, summary, rank) {
-                    event(file, &unfinished)?;
-                }
+            for bar in bars {
+                event(file, &bar.event(track, summary, began))?;
             }
         }
     }
@@ -68,33 +62,52 @@ fn metadata(name: &str, track: usize, args: Value) -> Value {
     json!({"ph": "M", "name": name, "pid": GROUP, "tid": track, "args": args})
 }
 
-fn call(track: usize, slice: &SliceRecord, began: Duration) -> Value {
-    let mut args = json!({"bytes": slice.bytes});
-    if let Some(rank) = slice.waited_for {
-        args["waited_for"] = json!(rank);
-    }
-    if slice.continues {
-        args["continues"] = json!(true);
-    }
-    let start = Duration::from_nanos(slice.start).saturating_sub(began);
-    json!({
-        "ph": "X", "cat": "call", "name": name(slice.operation), "pid": GROUP, "tid": track,
-        "ts": microseconds(start), "dur": microseconds(Duration::from_nanos(slice.duration_ns)), "args": args,
-    })
+/// A call on a track.
+#[derive(Clone, Copy)]
+enum Bar<'a> {
+    Complete(&'a SliceRecord),
+    /// To the end of the job.
+    Unfinished(&'a Unfinished),
 }
 
-/// The calls in which the rank was when it ended, to the end of the job.
-fn unfinished(track: usize, summary: &Summary, rank: usize) -> Vec<Value> {
-    let calls = summary.ranks[rank].unfinished.iter().take(1);
-    let slice = |call: &super::summary::UnfinishedCall| {
-        let duration = (summary.seconds - call.since_seconds).max(0.0);
+impl Bar<'_> {
+    fn start(self) -> u64 {
+        match self {
+            Bar::Complete(slice) => slice.start,
+            Bar::Unfinished(call) => call.since,
+        }
+    }
+
+    fn end(self) -> u64 {
+        match self {
+            Bar::Complete(slice) => slice.start + slice.duration_ns,
+            Bar::Unfinished(_) => u64::MAX,
+        }
+    }
+
+    fn event(self, track: usize, summary: &Summary, began: Duration) -> Value {
+        let start = microseconds(Duration::from_nanos(self.start()).saturating_sub(began));
+        let (operation, duration, args) = match self {
+            Bar::Complete(slice) => {
+                let mut args = json!({"bytes": slice.bytes});
+                if let Some(rank) = slice.waited_for {
+                    args["waited_for"] = json!(rank);
+                }
+                if slice.continues {
+                    args["continues"] = json!(true);
+                }
+                (slice.operation, microseconds(Duration::from_nanos(slice.duration_ns)), args)
+            }
+            Bar::Unfinished(call) => {
+                let args = json!({"unfinished": true, "waited_for": call.waits_for});
+                (call.operation, (summary.seconds * 1e6 - start).max(0.0), args)
+            }
+        };
         json!({
-            "ph": "X", "cat": "call", "name": call.operation, "pid": GROUP, "tid": track,
-            "ts": call.since_seconds * 1e6, "dur": duration * 1e6,
-            "args": {"unfinished": true, "waited_for": call.waits_for},
+            "ph": "X", "cat": "call", "name": name(operation), "pid": GROUP, "tid": track,
+            "ts": start, "dur": duration, "args": args,
         })
-    };
-    calls.map(slice).collect()
+    }
 }
 
 /// The unit of the format, with the nanoseconds behind the point.
@@ -102,18 +115,17 @@ fn microseconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// The slices of each track, none of which overlap. There is one track at least.
-fn tracks(slices: &[SliceRecord]) -> Vec<Vec<&SliceRecord>> {
-    let mut sorted: Vec<&SliceRecord> = slices.iter().collect();
-    sorted.sort_by_key(|slice| slice.start);
-    let mut tracks: Vec<Vec<&SliceRecord>> = vec![Vec::new()];
-    for slice in sorted {
-        let fits = |track: &Vec<&SliceRecord>| {
-            track.last().is_none_or(|last| last.start + last.duration_ns <= slice.start)
-        };
-        match tracks.iter_mut().find(|track| fits(track)) {
-            Some(track) => track.push(slice),
-            None => tracks.push(vec![slice]),
+/// The calls of each track, in the order of their starts, none of which overlap. There is one track at least.
+fn tracks(record: &RankRecord) -> Vec<Vec<Bar<'_>>> {
+    let mut sorted: Vec<Bar> = record.slices.iter().map(Bar::Complete).collect();
+    sorted.extend(record.unfinished.iter().map(Bar::Unfinished));
+    sorted.sort_by_key(|bar| bar.start());
+    let mut tracks: Vec<Vec<Bar>> = vec![Vec::new()];
+    for bar in sorted {
+        let fits = |track: &Vec<Bar>| track.last().is_none_or(|last| last.end() <= bar.start());
+        match tracks.iter_mut().position(|track| fits(track)) {
+            Some(track) => tracks[track].push(bar),
+            None => tracks.push(vec![bar]),
         }
     }
     tracks
@@ -124,9 +136,9 @@ mod tests {
     use super::*;
     use intranode::Operation;
 
-    #[test]
-    fn slices_that_overlap_are_on_different_tracks() {
-        let slice = |start, duration_ns| SliceRecord {
+    /// The starts on each track.
+    fn starts(complete: &[(u64, u64)], unfinished: &[u64]) -> Vec<Vec<u64>> {
+        let slice = |&(start, duration_ns): &(u64, u64)| SliceRecord {
             operation: Operation::Barrier,
             continues: false,
             start,
@@ -134,10 +146,26 @@ mod tests {
             bytes: 0,
             waited_for: None,
         };
-        let slices = [slice(30, 5), slice(10, 10), slice(15, 15), slice(20, 10), slice(35, 1)];
-        let starts = |track: &Vec<&SliceRecord>| track.iter().map(|slice| slice.start).collect::<Vec<_>>();
-        let tracks: Vec<Vec<u64>> = tracks(&slices).iter().map(starts).collect();
-        assert_eq!(tracks, [vec![10, 20, 30, 35], vec![15]]);
-        assert_eq!(super::tracks(&[]).len(), 1);
+        let call = |&since: &u64| Unfinished { operation: Operation::Recv, since, waits_for: None };
+        let record = RankRecord {
+            slices: complete.iter().map(slice).collect(),
+            unfinished: unfinished.iter().map(call).collect(),
+            ..RankRecord::default()
+        };
+        tracks(&record).iter().map(|track| track.iter().map(|bar| bar.start()).collect()).collect()
+    }
+
+    #[test]
+    fn calls_that_overlap_are_on_different_tracks() {
+        let slices = [(30, 5), (10, 10), (15, 15), (20, 10), (35, 1)];
+        assert_eq!(starts(&slices, &[]), [vec![10, 20, 30, 35], vec![15]]);
+        assert_eq!(starts(&[], &[]).len(), 1);
+    }
+
+    #[test]
+    fn an_unfinished_call_overlaps_all_that_follow() {
+        assert_eq!(starts(&[(10, 10), (25, 5)], &[20]), [vec![10, 20], vec![25]]);
+        assert_eq!(starts(&[(10, 10)], &[15]), [vec![10], vec![15]]);
+        assert_eq!(starts(&[], &[10, 15]), [vec![10], vec![15]]);
     }
 }

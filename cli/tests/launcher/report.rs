@@ -60,6 +60,22 @@ fn rank() {
             kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
             assert!(matches!(comm.barrier(), Err(Error::RankDied { rank: 0, .. })));
         }
+        "killed-beside" => {
+            let part = comm.split(0, comm.rank()).unwrap();
+            std::thread::scope(|scope| {
+                if comm.rank() == 0 {
+                    scope.spawn(|| part.barrier());
+                }
+                // Once the thread is in its barrier, which never returns.
+                let waits = || part.state().unwrap().ranks[0].waits;
+                assert!(eventually(Duration::from_secs(60), waits));
+                (0..3).for_each(|_| comm.barrier().unwrap());
+                if comm.rank() == 0 {
+                    kill(Pid::this(), Signal::SIGKILL).unwrap();
+                }
+                assert!(matches!(comm.barrier(), Err(Error::RankDied { rank: 0, .. })));
+            });
+        }
         "overwritten" => (0..70_000).for_each(|_| comm.barrier().unwrap()),
         other => panic!("no program {other}"),
     }
@@ -414,6 +430,24 @@ fn the_slices_of_a_trace_are_ordered_and_apart() {
     assert!(names.iter().any(|event| event["name"] == "thread_name" && event["args"]["name"] == "rank 2"));
     let broadcast = names.iter().find(|event| event["name"] == "broadcast").unwrap();
     assert_eq!(broadcast["args"]["bytes"].as_u64(), Some(300_000));
+}
+
+#[test]
+fn an_unfinished_call_of_a_trace_is_apart_from_those_of_other_threads() {
+    let directory = Directory::new();
+    let trace = directory.0.join("trace.json");
+    let finished = run(job(["-n", "2", "--trace", trace.to_str().unwrap()], "killed-beside"));
+    assert_eq!(finished.code(), 128 + Signal::SIGKILL as i32, "{}", finished.stderr);
+    let trace = json(&trace);
+    let is_unfinished = |event: &&Value| event["args"]["unfinished"] == true;
+    let unfinished = trace["traceEvents"].as_array().unwrap().iter().find(is_unfinished).unwrap();
+    let track = &tracks(&trace)[unfinished["tid"].as_u64().unwrap() as usize - 1];
+    assert!(tracks(&trace).iter().flatten().filter(|(slice, ..)| slice == "barrier").count() >= 7, "{trace}");
+    let since = unfinished["ts"].as_f64().unwrap();
+    assert!(
+        track.iter().all(|(_, start, duration)| *start == since || start + duration <= since + 1e-3),
+        "{track:?}"
+    );
 }
 
 #[test]
