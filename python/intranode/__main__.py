@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     module = "a module instead of a script, and its arguments"
     parser.add_argument("-m", nargs=argparse.REMAINDER, metavar="MODULE ...", dest="module", help=module)
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="the script, or -- a program")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(_apart(sys.argv[1:] if arguments is None else arguments))
     if options.n < 1:
         parser.error(f"-n {options.n}: at least one rank is needed")
     rest: list[str] = options.rest
@@ -44,6 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
     if options.timeout is not None:
         variables["INTRANODE_TIMEOUT"] = options.timeout
     return _run(command, options.n, variables)
+
+
+def _apart(arguments: list[str]) -> list[str]:
+    """`-mMODULE` as two arguments: behind one argparse would take the module's options for those of its own name."""
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("-", "--"):
+        if arguments[at].startswith("-m"):
+            return [*arguments[:at], *filter(None, ("-m", arguments[at][2:])), *arguments[at + 1 :]]
+        # Its value is another argument.
+        at += 2 if arguments[at] == "-n" or "--timeout".startswith(arguments[at]) else 1
+    return arguments
 
 
 def _run(command: list[str], size: int, variables: dict[str, str]) -> int:

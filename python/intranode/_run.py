@@ -64,7 +64,8 @@ def run(
     ranks: list[_Rank] = []
     try:
         for rank in range(size):
-            ranks.append(_Rank(rank, variables, payload))
+            ranks.append(_Rank(rank, variables))
+            ranks[-1].tell(payload)
         return _results(ranks, progress)
     finally:
         for each in ranks:
@@ -74,11 +75,13 @@ def run(
 class _Rank:
     """A process: what it is told, and what it says."""
 
-    def __init__(self, rank: int, variables: dict[str, str], payload: bytes) -> None:
+    def __init__(self, rank: int, variables: dict[str, str]) -> None:
         self.rank = rank
         self.said = bytearray()
         self.result: tuple[bool, Any] | None = None
         told, telling = os.pipe()
+        # Without a buffer: to close it must not write what an interruption has left.
+        self.telling = os.fdopen(telling, "wb", buffering=0)
         self.saying, says = os.pipe()
         try:
             self.process = subprocess.Popen(
@@ -88,16 +91,19 @@ class _Rank:
                 pass_fds=(told, says),
             )
         except BaseException:
-            os.close(telling)
+            self.telling.close()
             os.close(self.saying)
             raise
         finally:
             os.close(told)
             os.close(says)
+
+    def tell(self, payload: bytes) -> None:
+        """Says what it has to do."""
         # The path first: the payload may name modules that this process has found by it.
-        with contextlib.suppress(BrokenPipeError), os.fdopen(telling, "wb") as pipe:
-            path = pickle.dumps(sys.path)
-            pipe.write(_LENGTH.pack(len(path)) + path + payload)
+        path = pickle.dumps(sys.path)
+        with contextlib.suppress(BrokenPipeError), self.telling as pipe:
+            _write(pipe.fileno(), _LENGTH.pack(len(path)) + path + payload)
 
     def messages(self) -> tuple[list[Any], bool]:
         """What has come, and whether the rank has ended."""
@@ -117,6 +123,7 @@ class _Rank:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.telling.close()
         os.close(self.saying)
 
 
@@ -176,10 +183,15 @@ def report(value: Any) -> None:
 
 def _say(descriptor: int, message: Any) -> None:
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    data = _LENGTH.pack(len(data)) + data
     with _saying:
-        while data:
-            data = data[os.write(descriptor, data) :]
+        _write(descriptor, _LENGTH.pack(len(data)) + data)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """All of it; an interruption ends that."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _rank(told: int, says: int) -> NoReturn:

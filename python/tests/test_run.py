@@ -123,6 +123,48 @@ def test_dataclasses_go_by_value() -> None:
     assert done.stdout.splitlines() == rows, done.stderr
 
 
+GLOBALS = """
+import math, os.path, intranode
+used, default, nested, in_comprehension, in_class, in_lambda = range(6)
+written = loop = None
+unpicklable = (each for each in ())
+class Attributes:
+    unpicklable = 9
+def function(value=default):
+    global written
+    written = used
+    class Inner:
+        own = in_class
+    def inner():
+        return nested + sum(in_comprehension for _ in range(2)) + (lambda: in_lambda)()
+    return [used, value, inner(), Inner.own, Attributes.unpicklable, math.floor(2.5), os.path.basename("a/b"), written, __name__]
+print(intranode.run(function, 1)[0])
+def names():
+    return sorted(set(globals()) & {"used", "nested", "in_class", "in_lambda", "loop", "unpicklable", "names"})
+print(intranode.run(names, 1)[0])
+"""
+
+
+def test_the_globals_that_a_function_uses_go_along() -> None:
+    """Those of nested code too; not those whose names only attributes have."""
+    code = "import sys; sys.modules['cloudpickle'] = None; exec(sys.stdin.read())"
+    done = subprocess.run([sys.executable, "-c", code], input=GLOBALS, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["[0, 1, 13, 4, 9, 2, 'b', 0, '__main__']", "['names']"], done.stderr
+
+
+def leaves_a_program() -> int:
+    """Its identifier: of one that inherits what it can."""
+    with open(os.devnull, "w") as nothing:
+        return subprocess.Popen(["sleep", "60"], close_fds=False, stdout=nothing, stderr=nothing).pid
+
+
+def test_a_program_that_a_rank_has_left_is_not_waited_for() -> None:
+    began = time.monotonic()
+    (left,) = intranode.run(leaves_a_program, 1)
+    os.kill(left, signal.SIGKILL)  # it was there
+    assert time.monotonic() - began < 40
+
+
 LEAVES = """
 import os, sys, time
 from intranode import MPI
@@ -231,6 +273,12 @@ def test_the_launcher_passes_options_to_a_module(tmp_path: Path) -> None:
     for options in (["-n", "3", "--timeout", "none"], ["--help"], ["a", "-m", "b"], ["--", "-x"], []):
         done = launch(2, "-m", "module", *options, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, f"{options}\n" * 2), done.stderr
+        done = launch(2, "--timeout", "5", "-mmodule", *options, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, f"{options}\n" * 2), done.stderr
+    program = (tmp_path / "module.py").read_text()
+    for script in ("module.py", "-"):
+        done = launch(1, script, "a", "-mb", "-n", "3", cwd=tmp_path, input=program)
+        assert (done.returncode, done.stdout) == (0, "['a', '-mb', '-n', '3']\n"), done.stderr
     done = launch(2, "-m")
     assert done.returncode == 2 and "script" in done.stderr
 
@@ -247,6 +295,48 @@ def test_a_signal_without_a_name(tmp_path: Path) -> None:
     assert f"rank 1 was killed by signal {number}; the other ranks are ended" in done.stderr
     with pytest.raises(RuntimeError, match=f"rank 0 ended without a result: it was killed by signal {number}\n"):
         intranode.run(lambda: os.kill(os.getpid(), number), 1)
+
+
+INTERRUPTED = """
+import os, sys, intranode
+before = len(os.listdir("/proc/self/fd"))
+try:
+    intranode.run(len, 2, (bytes(1 << 24),), env=os.environ | {"PYTHONPATH": sys.argv[1], "INTRANODE_TEST_STARTED": sys.argv[2]})
+except KeyboardInterrupt:
+    print("interrupted", len(os.listdir("/proc/self/fd")) - before)
+"""
+
+
+@pytest.mark.parametrize("child", ["waits", "ends"])
+def test_ctrl_c_while_a_rank_is_told_what_to_run(child: str, tmp_path: Path) -> None:
+    """The rank does not read, or Ctrl-C ends it too, as at a terminal. It is ended, and the interruption is raised."""
+    started = tmp_path / "started"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\nname = os.environ.get('INTRANODE_TEST_STARTED')\n"
+        "if name:\n    with open(name + '~', 'w') as file: file.write(str(os.getpid()))\n"
+        "    os.rename(name + '~', name)\n    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(started)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as caller:
+        try:
+            end = time.monotonic() + 30
+            while not started.exists() and time.monotonic() < end:
+                time.sleep(0.01)
+            rank = int(started.read_text())
+            if child == "ends":
+                os.kill(caller.pid, signal.SIGSTOP)
+                os.kill(rank, signal.SIGKILL)
+                os.kill(caller.pid, signal.SIGINT)
+                os.kill(caller.pid, signal.SIGCONT)
+            else:
+                os.kill(caller.pid, signal.SIGINT)
+            output, errors = caller.communicate(timeout=20)
+        except BaseException:
+            caller.kill()
+            raise
+    assert output == "interrupted 0\n", errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(rank, 0)
 
 
 def test_a_process_that_is_not_started_leaves_no_descriptors() -> None:
