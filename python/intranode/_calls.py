@@ -11,7 +11,7 @@ from typing import Any
 from . import _core, _datatype
 from ._message import IN_PLACE, Place
 from ._op import Op
-from .errors import InvalidArgument
+from .errors import InvalidArgument, called
 
 
 class Calls(_core.Core):
@@ -50,7 +50,7 @@ class Calls(_core.Core):
         if isinstance(op, Op):
             return op.code
         with self._checking(operation):
-            raise TypeError(f"{operation}: an operation such as SUM, or of Op.Create, is needed, not {op!r}")
+            raise TypeError(f"{called(operation)}: an operation such as SUM, or of Op.Create, is needed, not {op!r}")
 
 
 def of_items(place: Place) -> Any:

@@ -10,6 +10,7 @@ from ._calls import arg, bytes_of, finish, folded, length, numbers
 from ._message import Place
 from ._objects import Objects
 from ._op import SUM, Op
+from .errors import called
 
 
 class Reductions(Objects):
@@ -85,7 +86,7 @@ class Reductions(Objects):
         code = self._code(op, operation)
         if code is None:
             with self._checking(operation):
-                raise NotImplementedError(f"{operation} with an own operation: use Allreduce")
+                raise NotImplementedError(f"{called(operation)} with an own operation: use Allreduce")
         return code
 
     def _own(self, op: Op, send: Any, recv: Any, fold: Callable[[list[bytearray]], None]) -> None:

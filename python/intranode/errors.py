@@ -1,11 +1,13 @@
 """The exceptions of every call. All are an `Error`; most are also the builtin exception that one would catch.
 
-`operation` is the name of the call that failed, `fatal` says whether the communicator has ended. After an error that is not
+`operation` is the name of the call that failed, as of objects: `allreduce` stands for `Allreduce` too, `Iallreduce` is one that does
+not block, `Gatherv` and `Scatterv` are an `alltoallv`. `fatal` says whether the communicator has ended. After an error that is not
 fatal all ranks can go on: every rank got one.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = [
@@ -29,6 +31,18 @@ __all__ = [
 ]
 
 
+_NAMES = re.compile(
+    r"\b(start_)?(allgatherv?|allreduce|alltoallv?|barrier|broadcast|exscan|gather|reduce(?:_scatter(?:_block)?)?|scan|scatter"
+    r"|set_ownership)(?:_vec)?\b"
+)
+_IN_PYTHON = {"broadcast": "bcast", "set_ownership": "distribute"}
+
+
+def called(text: str) -> str:
+    """The same with Python's names of calls instead of the library's: `Iallreduce`, `bcast`."""
+    return _NAMES.sub(lambda found: ("I" if found[1] else "") + _IN_PYTHON.get(found[2], found[2]), text)
+
+
 class Error(Exception):
     """The error of a call, with its fields as attributes."""
 
@@ -36,6 +50,11 @@ class Error(Exception):
     fatal: bool
 
     def __init__(self, message: str = "", **fields: Any) -> None:
+        # A text about joining may have a name of the user's in it.
+        if fields.get("operation", "init") != "init":
+            message, fields["operation"] = called(message), called(fields["operation"])
+            if "calls" in fields:
+                fields["calls"] = list(map(called, fields["calls"]))
         super().__init__(message)
         self.__dict__.update({"operation": "", "fatal": True} | fields)
 

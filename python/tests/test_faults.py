@@ -68,7 +68,40 @@ def different(comm: Communicator) -> Any:
 def test_different_calls_are_named() -> None:
     for error in run("test_faults:different", 2):
         assert isinstance(error, intranode.Mismatch) and isinstance(error, ValueError) and not error.fatal
-        assert error.calls == ["rank 0 called barrier", "rank 1 called broadcast(7 × f64, root 0)"]
+        assert error.calls == ["rank 0 called barrier", "rank 1 called bcast(7 × f64, root 0)"]
+
+
+def named(_: Communicator) -> list[tuple[str, str]]:
+    """The operation and the text of calls with a root that does not exist, and of objects that rank 1 cannot pickle."""
+    from intranode import MPI
+
+    world, buffer = MPI.COMM_WORLD, numpy.zeros(2)
+    wrong = (lambda: None) if world.rank == 1 else None
+    calls = [
+        lambda: world.Bcast(buffer, 9),
+        lambda: world.bcast(buffer, 9),
+        lambda: world.Ibcast(buffer, 9),
+        lambda: world.Ireduce(buffer, buffer, root=9),
+        lambda: world.gather(None, 9),
+        lambda: world.Ibarrier().Wait() if wrong else world.Ialltoall(buffer, buffer.copy()).Wait(),
+        lambda: world.allgather(wrong),
+        lambda: world.region(2).publish() if wrong else world.region(2).distribute(),
+    ]
+    errors = [_fails(call) for call in calls]
+    return [(getattr(error, "operation", ""), str(error)) for error in errors]
+
+
+def test_calls_have_the_names_of_python() -> None:
+    found, _ = run("test_faults:named", 2)
+    names = ["bcast", "bcast", "Ibcast", "Ireduce", "gather", "Ialltoall", "allgather"]
+    assert [operation for operation, _ in found[:-1]] == names
+    for name, (_, text) in zip(names, found, strict=False):
+        assert text.startswith((f"{name}: ", f"{name}, ")) or "rank 1 called Ibarrier" in text
+        assert not any(other in text for other in ("start_", "_vec", "broadcast"))
+    assert found[-1][0] == "distribute" and "rank 1 called publish" in found[-1][1]
+    # Only in errors of calls: elsewhere it may be a name of the user's.
+    text = "the job /broadcast-1"
+    assert str(intranode.InitializationFailed(text, operation="init")) == str(intranode.Error(text)) == text
 
 
 def forked(comm: Communicator) -> str:

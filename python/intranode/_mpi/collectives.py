@@ -9,6 +9,7 @@ from typing import Any
 from .._calls import arg, bytes_of, folded, length, numbers, vector
 from .._message import Place
 from .._op import SUM, Op
+from ..errors import called
 from .messages import Messages
 from .started import Collective, Queue, Steps
 from .target import Target
@@ -33,7 +34,7 @@ class Collectives(Messages):
     def _checked(self, operation: str, sent: int, needed: int) -> None:
         with self._checking(operation):
             if sent != needed:
-                raise ValueError(f"{operation}: {sent} bytes are sent where {needed} are received")
+                raise ValueError(f"{called(operation)}: {sent} bytes are sent where {needed} are received")
 
     def _bytes_of(self, operation: str, place: Any) -> int:
         with self._checking(operation):
