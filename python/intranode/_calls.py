@@ -134,8 +134,9 @@ def fold(op: Callable[[Any, Any], Any], values: list[Any]) -> Any:
 
 def folded(op: Op, values: list[bytearray], recv: Any) -> None:
     """Combines bytes by mpi4py's functions, which replace their second argument."""
-    if not values or op.function is None:
+    if not values:
         return
+    assert op.function is not None
     place = recv if isinstance(recv, Place) else Place([recv])
     datatype = place.datatype if place.datatype.is_plain else of_items(place)
     result = values[0]

@@ -105,7 +105,7 @@ class Movements(Calls):
 
     def _rooted(self, send: Any, recv: Any, root: int, gathers: bool) -> None:
         """By an alltoallv: only the root has the table of counts, each other rank its own count."""
-        try:
+        with self._checking("alltoallv"):
             many, one = (recv, send) if gathers else (send, recv)
             if one is None and self.rank != root:
                 raise TypeError("only the root can pass IN_PLACE")
@@ -124,9 +124,6 @@ class Movements(Calls):
                 counts[root] = sum(one.counts) * one.items
                 one_table = (counts, [0] * self.size)
             one_arg = None if one is None else one.whole()
-        except BaseException:
-            self._refuse("alltoallv")
-            raise
         if gathers:
             self._alltoallv(one_arg, one_table, many_arg, many_table)
         else:

@@ -48,14 +48,11 @@ class Objects(Movements):
         """Sends each rank its bytes: first all lengths, then all data."""
         import array
 
-        try:
+        with self._checking("alltoall"):
             given = [] if objs is None else list(objs)
             if len(given) != self.size:
                 raise ValueError(f"{len(given)} objects for {self.size} ranks: one for each is needed")
             data = [pickle.dumps(obj, pickle.HIGHEST_PROTOCOL) for obj in given] if pickles else given
-        except BaseException:
-            self._refuse("alltoall")
-            raise
         sent = array.array("Q", map(len, data))
         received = array.array("Q", bytes(8 * self.size))
         self._alltoall(sent, received)

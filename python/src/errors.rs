@@ -161,8 +161,7 @@ fn advice(error: &Error) -> Option<String> {
 
 /// The operation of this name: the methods of `Core` and the calls of the library that they stand for.
 pub(crate) fn operation(name: &str) -> Operation {
-    const ALL: [Operation; 33] = [
-        Operation::StartBarrier,
+    const ALL: [Operation; 29] = [
         Operation::StartAllreduce,
         Operation::StartBroadcast,
         Operation::StartAllgatherv,
@@ -174,7 +173,6 @@ pub(crate) fn operation(name: &str) -> Operation {
         Operation::StartScatter,
         Operation::StartAlltoall,
         Operation::StartAlltoallv,
-        Operation::Barrier,
         Operation::Allreduce,
         Operation::Allgather,
         Operation::Allgatherv,
@@ -192,8 +190,6 @@ pub(crate) fn operation(name: &str) -> Operation {
         Operation::AllgatherVec,
         Operation::GatherVec,
         Operation::Region,
-        Operation::Publish,
-        Operation::Reclaim,
         Operation::Split,
     ];
     let is_meant = |operation: &Operation| {

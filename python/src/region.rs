@@ -120,11 +120,6 @@ impl Memory {
         Ok((own.start, own.end))
     }
 
-    #[getter]
-    fn exports(&self) -> usize {
-        self.exports.load(SeqCst)
-    }
-
     /// # Safety
     /// As the interpreter calls it: `view` is to be filled.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
