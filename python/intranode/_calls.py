@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from . import _core, _datatype
-from ._message import IN_PLACE, Place
+from ._message import IN_PLACE, Place, Table
 from ._op import Op
 from .errors import InvalidArgument, called
 
@@ -60,7 +60,7 @@ def of_items(place: Place) -> Any:
 
 def place(spec: Any, blocks: int | None) -> Any:
     """For the compiled part: a plain buffer as it is, None for in place, otherwise a `Place`."""
-    if type(spec) is not tuple and type(spec) is not list:
+    if not isinstance(spec, (tuple, list)):
         # As in mpi4py, None stands for it too.
         return None if spec is IN_PLACE else spec
     return Place(spec, blocks)
@@ -74,15 +74,13 @@ def are_plain(send: Any, recv: Any) -> bool:
 
 def vector(spec: Any) -> Any:
     """Of an operation with counts a plain buffer is divided among the ranks."""
-    return spec if spec is None or spec is IN_PLACE or isinstance(spec, tuple | list) else [spec]
+    if spec is None or spec is IN_PLACE:
+        return spec
+    return Table(spec if isinstance(spec, tuple | list) else [spec])
 
 
 def as_place(place: Any, blocks: int | None) -> Any:
-    if isinstance(place, Place) and (blocks is None or len(place.counts) == blocks):
-        return place
-    if isinstance(place, Place):
-        return Place([place.memory, None, None, place.datatype], blocks)
-    return Place([place], blocks)
+    return place if isinstance(place, Place) else Place(Table([place]), blocks)
 
 
 def with_counts(spec: Any, counts: Any, displs: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from itertools import accumulate
 from typing import Any
 
 from . import _core, _datatype
@@ -29,6 +30,10 @@ IN_PLACE = _InPlace()
 _NOTHING = memoryview(bytearray())
 
 
+class Table(list[Any]):
+    """A description with a count and a displacement for each rank. Any other has one count, and the displacement of its first block."""
+
+
 class Place:
     """A buffer with its datatype, and the part of it that a call means."""
 
@@ -36,7 +41,8 @@ class Place:
 
     def __init__(self, spec: Any, blocks: int | None = None) -> None:
         """`blocks`: of an operation with a block for each rank, their number."""
-        data, count, displs, datatype = split(spec)
+        is_table = isinstance(spec, Table) and blocks is not None
+        data, count, displs, datatype = split(spec, is_table)
         if data is None:
             view, self.memory = None, _NOTHING
             datatype = datatype if datatype is not None else _datatype.BYTE
@@ -55,31 +61,12 @@ class Place:
         self._packed: bytearray | None = None
         whole, rest = divmod(len(self.memory), datatype.extent) if datatype.extent > 0 else (0, len(self.memory))
         number = 1 if blocks is None else blocks
-        if count is None:
-            if rest:
-                raise ValueError(
-                    f"a buffer of {len(self.memory)} bytes is no whole number of elements of {datatype.name}, of {datatype.extent} "
-                    "bytes each: pass how many of them are meant, as in [data, count, datatype]"
-                )
-            self.counts = [whole // number + (rank < whole % number) for rank in range(number)]
-            if blocks is None and displs is not None and not _is_table(displs):
-                self.counts = [max(whole - operator.index(displs), 0)]
-        elif _is_table(count):
-            self.counts = [operator.index(each) for each in count]
-        else:
-            self.counts = [operator.index(count)] * number
-        if displs is None:
-            self.displs = [0] * len(self.counts)
-            for rank in range(1, len(self.counts)):
-                self.displs[rank] = self.displs[rank - 1] + self.counts[rank - 1]
-        elif _is_table(displs):
-            self.displs = [operator.index(each) for each in displs]
-        else:
-            self.displs = [operator.index(displs) * (rank if blocks is not None else 1) for rank in range(number)]
-        if blocks is not None and not len(self.counts) == len(self.displs) == blocks:
+        if count is None and rest:
             raise ValueError(
-                f"{len(self.counts)} counts and {len(self.displs)} displacements for {blocks} ranks: one for each is needed"
+                f"a buffer of {len(self.memory)} bytes is no whole number of elements of {datatype.name}, of {datatype.extent} "
+                "bytes each: pass how many of them are meant, as in [data, count, datatype]"
             )
+        self.counts, self.displs = (_of_each if is_table else _of_one_length)(count, displs, whole, number)
         for at, length in zip(self.displs, self.counts, strict=True):
             if at < 0 or length < 0 or (length and not self._fits(at, length)):
                 raise ValueError(
@@ -148,7 +135,31 @@ class Place:
         return counts, displs
 
 
-def split(spec: Any) -> tuple[Any, Any, Any, Any]:
+def _of_one_length(count: Any, displ: Any, whole: int, number: int) -> tuple[list[int], list[int]]:
+    """The counts and displacements of blocks that follow one another, in a buffer of this many elements."""
+    first = 0 if displ is None else operator.index(displ)
+    length, rest = divmod(whole - first, number) if count is None else (operator.index(count), 0)
+    if rest:
+        raise ValueError(f"{whole - first} elements do not divide into {number} blocks of one length: pass that of one, as in [data, count]")
+    return [length] * number, [first + length * rank for rank in range(number)]
+
+
+def _of_each(count: Any, displs: Any, whole: int, number: int) -> tuple[list[int], list[int]]:
+    """The same of blocks of different lengths. A single displacement is the distance of two."""
+    if count is None:
+        counts = [whole // number + (rank < whole % number) for rank in range(number)]
+    else:
+        counts = [operator.index(each) for each in count] if _is_table(count) else [operator.index(count)] * number
+    if displs is None:
+        displs = list(accumulate(counts, initial=0))[:-1]
+    elif not _is_table(displs):
+        displs = [operator.index(displs) * rank for rank in range(number)]
+    if not len(counts) == len(displs) == number:
+        raise ValueError(f"{len(counts)} counts and {len(displs)} displacements for {number} ranks: one for each is needed")
+    return counts, [operator.index(each) for each in displs]
+
+
+def split(spec: Any, is_table: bool) -> tuple[Any, Any, Any, Any]:
     """The data, the count or the counts, the displacements, and the datatype."""
     if not isinstance(spec, tuple | list):
         return spec, None, None, None
@@ -164,7 +175,7 @@ def split(spec: Any) -> tuple[Any, Any, Any, Any]:
     displs = rest[1] if len(rest) > 1 else None
     if len(rest) == 1 and isinstance(count, tuple | list) and len(count) == 2:
         # (counts, displs), or two counts.
-        if isinstance(count, tuple) or any(part is None or _is_table(part) for part in count):
+        if not is_table or isinstance(count, tuple) or any(part is None or _is_table(part) for part in count):
             count, displs = count
     return data, count, displs, datatype
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._calls import Calls, are_plain, arg, as_place, finish, of_items, vector, with_counts
-from ._message import IN_PLACE, Place
+from ._message import IN_PLACE, Place, Table
 
 
 class Movements(Calls):
@@ -83,8 +83,8 @@ class Movements(Calls):
             with self._checking("alltoallv"):
                 if recv is None:
                     raise TypeError("in place every rank needs a receive buffer")
-            now = Place([recv.memory, recv.counts, recv.displs, recv.datatype], self.size)
-            send = Place([bytearray(now.whole()[0]), now.table()[0], None, of_items(now)], self.size)
+            now = Place(Table([recv.memory, recv.counts, recv.displs, recv.datatype]), self.size)
+            send = Place(Table([bytearray(now.whole()[0]), now.table()[0], None, of_items(now)]), self.size)
         self._exchange(send, recv)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:

@@ -1,0 +1,111 @@
+"""mpi4py's descriptions of buffers, with a count and a displacement: over processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+
+from intranode import Communicator
+from job import run
+
+
+def one_block(comm: Communicator) -> list[Any]:
+    """What a send or a receive of `[data, [count, displ]]` and the like means: one block, from its displacement on."""
+    from intranode import MPI
+
+    world, data, results = MPI.COMM_WORLD, numpy.arange(6.0), list[Any]()
+    described: list[Any] = [
+        [data, [2, 3]],
+        [data, (2, 3)],
+        [data, [2, 3], MPI.DOUBLE],
+        [data, 2, 3, MPI.DOUBLE],
+        [data, (None, 3)],
+        [data, None, 3, MPI.DOUBLE],
+    ]
+    for sent in described:
+        found, status = numpy.full(6, -1.0), MPI.Status()
+        world.Isend(sent, comm.rank)
+        world.Recv([found, [3, 1], MPI.DOUBLE], comm.rank, status=status)
+        results.append((list(found), status.Get_count(MPI.DOUBLE)))
+    for wrong in ([data, [1, 2, 3]], [data, [1, 2], [0, 1], MPI.DOUBLE], [data, numpy.array([1, 2])], [data, (None, 7)], [data, [1, -1]]):
+        with pytest.raises((TypeError, ValueError)):
+            world.Isend(wrong, comm.rank)
+    return results
+
+
+def test_a_message_has_one_count_and_one_displacement() -> None:
+    two = ([-1.0, 3.0, 4.0, -1.0, -1.0, -1.0], 2)
+    three = ([-1.0, 3.0, 4.0, 5.0, -1.0, -1.0], 3)
+    assert run("test_descriptions:one_block", 1) == [[two] * 4 + [three] * 2]
+
+
+def blocks_of_one_length(comm: Communicator) -> list[Any]:
+    """Of a call with blocks of one length the displacement is where the first of them begins."""
+    from intranode import MPI
+
+    world, size, rank = MPI.COMM_WORLD, comm.size, comm.rank
+    results = []
+    forms: list[Any] = [
+        lambda data: [data, (2, 1)],
+        lambda data: [data, [2, 1]],
+        lambda data: [data, 2, 1, MPI.DOUBLE],
+        lambda data: [data, (None, 1)],
+    ]
+    for described in forms:
+        blocks = numpy.arange(2 * size + 1) + 10.0 * rank
+        own = [blocks, (2, 1)]
+
+        def room() -> Any:
+            return numpy.full(2 * size + 1, -1.0)
+
+        calls: list[Any] = [
+            lambda found: world.Allgather(own, described(found)),
+            lambda found: world.Gather(own, described(found) if rank == 0 else None),
+            lambda found: world.Scatter(described(blocks) if rank == 0 else None, [found, (2, 1)]),
+            lambda found: world.Alltoall(described(blocks), described(found)),
+            lambda found: world.Iallgather(own, described(found)).Wait(),
+            lambda found: world.Igather(own, described(found) if rank == 0 else None).Wait(),
+            lambda found: world.Iscatter(described(blocks) if rank == 0 else None, [found, (2, 1)]).Wait(),
+            lambda found: world.Ialltoall(described(blocks), described(found)).Wait(),
+        ]
+        for call in calls:
+            found = room()
+            call(found)
+            results.append(found.tolist())
+        # Where the blocks are of different lengths, each has its own.
+        found = room()
+        world.Allgatherv(own, [found, 2, 2, MPI.DOUBLE])
+        results.append(found.tolist())
+        found = room()
+        world.Allgatherv(own, [found, [2, 2]])
+        results.append(found.tolist())
+    return results
+
+
+def test_a_displacement_is_where_the_first_block_begins() -> None:
+    for rank, found in enumerate(run("test_descriptions:blocks_of_one_length", 2)):
+        gathered = [-1.0, 1.0, 2.0, 11.0, 12.0]
+        at_root = gathered if rank == 0 else [-1.0] * 5
+        scattered = [-1.0, 1.0 + 2 * rank, 2.0 + 2 * rank, -1.0, -1.0]
+        exchanged = [-1.0, 1.0 + 2 * rank, 2.0 + 2 * rank, 11.0 + 2 * rank, 12.0 + 2 * rank]
+        table = [1.0, 2.0, 11.0, 12.0, -1.0]
+        assert found == [*[gathered, at_root, scattered, exchanged] * 2, table, table] * 4
+
+
+def uneven(comm: Communicator) -> list[str]:
+    """A buffer that does not divide into blocks of one length, on one rank."""
+    from intranode import MPI
+
+    world, raised = MPI.COMM_WORLD, []
+    for call in (world.Allgather, lambda *both: world.Iallgather(*both).Wait()):
+        try:
+            call(numpy.zeros(1), [numpy.zeros(3 if comm.rank else 2), MPI.DOUBLE])
+        except ValueError as error:
+            raised.append(type(error).__name__)
+    return raised
+
+
+def test_blocks_of_one_length_divide_a_buffer() -> None:
+    assert run("test_descriptions:uneven", 2) == [["Refused"] * 2, ["ValueError"] * 2]
