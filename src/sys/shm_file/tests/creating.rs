@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::sys::testing::{Helper, skipped};
 #[cfg(target_os = "linux")]
 use crate::sys::testing::{self, CHILD_LIMIT, command, prepare, spawning};
+use crate::sys::testing::{Helper, skipped};
 
 #[test]
 fn a_created_segment_can_be_opened() {
