@@ -5,9 +5,13 @@
 //! `equal die-started RANK`, `equal freeze-started RANK`: the same with calls that are started and only tested.
 //! `equal freeze-soon RANK`: the same with a time-out that is shorter than leaders have for an answer.
 //!
+//! `equal panic RANK`: that rank freezes, and the hook of rank 1 panics while it waits for it.
+//!
 //! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.
 //! `equal pss MEGABYTES`: data of this size in one copy a node; how much memory the ranks of each node have for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrompi::{Mpi, ThreadLevel};
@@ -26,12 +30,13 @@ fn main() -> Result<(), Failure> {
         return Ok(());
     }
     let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
-    let ends = arguments.first().is_some_and(|what| what.starts_with("die") || what.starts_with("freeze"));
+    let ends = arguments.len() == 2 && arguments[0] != "pss";
     // Shorter than leaders have for an answer.
     let soon = arguments.first().is_some_and(|what| what.ends_with("-soon"));
     let timeout =
         if soon { Duration::from_millis(400) } else { Duration::from_secs(if ends { 3 } else { 60 }) };
-    let comm = intranode_mpi::over(&mpi.world(), |config| config.timeout(timeout))?.boxed();
+    let comm =
+        intranode_mpi::over(&mpi.world(), |config| config.timeout(timeout).interrupt(may_panic))?.boxed();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => all_equal(&comm),
         ["pss", megabytes] => memory(&comm, megabytes.parse()?),
@@ -40,10 +45,12 @@ fn main() -> Result<(), Failure> {
         ["freeze-soon", rank] => fails(&comm, rank.parse()?, freeze, (waits, 1000)),
         ["die-started", rank] => fails(&comm, rank.parse()?, die, (only_tests, 50)),
         ["freeze-started", rank] => fails(&comm, rank.parse()?, freeze, (only_tests, 50)),
-        _ => {
-            Err("usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started | -soon] RANK]"
-                .into())
-        }
+        ["panic", rank] => fails(&comm, rank.parse()?, freeze, (panics, 10)),
+        _ => Err(
+            "usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started | -soon] RANK | \
+                  panic RANK]"
+                .into(),
+        ),
     }
 }
 
@@ -239,6 +246,19 @@ fn only_tests(comm: &Comm) -> Result<(), intranode::Error> {
     while !last.test() {}
     long.wait()?;
     last.wait()
+}
+
+static PANICS: AtomicBool = AtomicBool::new(false);
+
+fn may_panic() -> bool {
+    assert!(!PANICS.swap(false, Ordering::Relaxed), "a hook");
+    false
+}
+
+/// A call in which the hook of rank 1 panics, if it waits; then the next one, which tells why.
+fn panics(comm: &Comm) -> Result<(), intranode::Error> {
+    PANICS.store(comm.rank() == 1, Ordering::Relaxed);
+    catch_unwind(AssertUnwindSafe(|| comm.barrier())).unwrap_or_else(|_| comm.barrier())
 }
 
 /// A rank ends after some calls; what the others are told, and when.

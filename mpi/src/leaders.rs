@@ -1,8 +1,7 @@
 //! Leaders over MPI's non-blocking calls, which are tested until they are complete, or too late.
 //!
 //! MPI may read and write a buffer until its request is complete, and there is no way to take that back. So the buffers of a call
-//! are its own, and those of a call that has failed are never freed.
-
+//! are its own, and those of a call that has failed, or in which a hook has panicked, are never freed.
 //!
 //! **Who is late.** MPI tells when a call is complete, not who is missing. So a leader whose time is over calls the roll: a
 //! leader that is in a call of the leaders, and not somewhere else, answers.
@@ -10,10 +9,10 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use ferrompi::{Communicator, Request};
+use ferrompi::Communicator;
 use intranode::{Leaders, LeadersError, Waiting};
 
-use crate::ring::{Ring, Step};
+use crate::ring::Ring;
 use crate::started::{Started, Then};
 
 /// The tags of messages.
@@ -46,29 +45,31 @@ impl MpiLeaders {
         MpiLeaders { comm, started: None, heard: None }
     }
 
-    /// Tests a request until it is complete.
-    fn complete(&mut self, mut request: Request, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let failed = loop {
+    /// Tests a call until it is complete.
+    fn complete(
+        &mut self,
+        mut started: Started<&mut [u8]>,
+        wait: &mut Waiting<'_>,
+    ) -> Result<(), LeadersError> {
+        loop {
             // In this order: the call may be complete on a node that has failed in the next one.
             let told = self.look();
-            match request.test() {
-                Ok(true) => {
-                    wait.restart();
-                    return Ok(());
-                }
-                Ok(false) if told => break self.failed(),
+            if started.go_on(&self.comm)? {
+                return Ok(());
+            }
+            if told {
+                return Err(self.failed());
+            }
+            started.missed.get_or_insert_with(|| {
+                wait.restart();
+                Instant::now()
+            });
+            if wait.is_over() {
                 // The ranks of the node are not to give this leader up meanwhile.
-                Ok(false) if wait.is_over() => break self.late(ROLL_CALL, || wait.pause()),
-                Ok(false) => {}
-                Err(error) => break transport(error),
+                return Err(self.late(ROLL_CALL, || wait.pause()));
             }
-            if let Err(error) = wait.pause() {
-                break error;
-            }
-        };
-        // To drop it is to wait for it.
-        mem::forget(request);
-        Err(failed)
+            wait.pause()?;
+        }
     }
 
     /// Whether a leader has told of the failure of its node. Answers those who ask.
@@ -142,23 +143,6 @@ impl MpiLeaders {
         let next = (self.comm.rank() + 1) % self.comm.size();
         LeadersError::Late { node: missing.first().copied().unwrap_or(next) as usize }
     }
-
-    /// Completes a call over a buffer of its own.
-    fn over_buffer(
-        &mut self,
-        mut buffer: Vec<u8>,
-        start: impl FnOnce(&Communicator, &mut [u8]) -> ferrompi::Result<Request>,
-        wait: &mut Waiting<'_>,
-    ) -> Result<Vec<u8>, LeadersError> {
-        let request = start(&self.comm, &mut buffer).map_err(transport)?;
-        match self.complete(request, wait) {
-            Ok(()) => Ok(buffer),
-            Err(error) => {
-                mem::forget(buffer);
-                Err(error)
-            }
-        }
-    }
 }
 
 impl Leaders for MpiLeaders {
@@ -177,33 +161,31 @@ impl Leaders for MpiLeaders {
         counts: &[usize],
         wait: &mut Waiting<'_>,
     ) -> Result<(), LeadersError> {
-        for Step { own, next, theirs, before } in Ring::new(self.node(), counts) {
-            let sends = self.begin_send(&data[own], next)?;
-            // What is sent may wait for the receive of the next node, which may wait for what it sends.
-            let received = self.recv(&mut data[theirs], before, wait);
-            let sent = self.finish_sends(sends, received.is_ok(), wait);
-            received.and(sent)?;
-        }
-        Ok(())
+        let ring = Ring::new(self.node(), counts);
+        self.complete(Started::new(data, Some(ring)), wait)
     }
 
     fn broadcast(&mut self, data: &mut [u8], root: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        // One after the other: each has a buffer.
         for piece in data.chunks_mut(PIECE) {
-            let start = |comm: &Communicator, buffer: &mut [u8]| comm.ibroadcast(buffer, root as i32);
-            piece.copy_from_slice(&self.over_buffer(piece.to_vec(), start, wait)?);
+            let (len, mut started) = (piece.len(), Started::new(piece, None));
+            started.post(0..len, Then::Keep, |buffer| self.comm.ibroadcast(buffer, root as i32))?;
+            self.complete(started, wait)?;
         }
         Ok(())
     }
 
     fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let sends = self.begin_send(data, to)?;
-        self.finish_sends(sends, true, wait)
+        let mut started = Started::new(&mut [] as &mut [u8], None);
+        started.post_send(data, |buffer| self.comm.isend(buffer, to as i32, DATA))?;
+        self.complete(started, wait)
     }
 
     fn recv(&mut self, data: &mut [u8], from: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
         for piece in data.chunks_mut(PIECE) {
-            let start = |comm: &Communicator, buffer: &mut [u8]| comm.irecv(buffer, from as i32, DATA);
-            piece.copy_from_slice(&self.over_buffer(vec![0; piece.len()], start, wait)?);
+            let (len, mut started) = (piece.len(), Started::new(piece, None));
+            started.post(0..len, Then::Keep, |buffer| self.comm.irecv(buffer, from as i32, DATA))?;
+            self.complete(started, wait)?;
         }
         Ok(())
     }
@@ -263,47 +245,6 @@ impl Leaders for MpiLeaders {
         self.started = None;
         let control = [&[FAILED], notice].concat();
         self.others().for_each(|node| self.tell(node, &control));
-    }
-}
-
-/// A piece that is being sent, and its buffer.
-type Sending = (Request, Vec<u8>);
-
-impl MpiLeaders {
-    fn begin_send(&self, data: &[u8], to: usize) -> Result<Vec<Sending>, LeadersError> {
-        let mut sends: Vec<Sending> = Vec::new();
-        for piece in data.chunks(PIECE) {
-            let buffer = piece.to_vec();
-            match self.comm.isend(&buffer, to as i32, DATA) {
-                Ok(request) => sends.push((request, buffer)),
-                Err(error) => {
-                    mem::forget(sends);
-                    return Err(transport(error));
-                }
-            }
-        }
-        Ok(sends)
-    }
-
-    /// Completes what is being sent, unless something has failed before.
-    fn finish_sends(
-        &mut self,
-        sends: Vec<Sending>,
-        goes_on: bool,
-        wait: &mut Waiting<'_>,
-    ) -> Result<(), LeadersError> {
-        let mut result = Ok(());
-        for (request, buffer) in sends {
-            if !goes_on || result.is_err() {
-                mem::forget((request, buffer));
-                continue;
-            }
-            result = self.complete(request, wait);
-            if result.is_err() {
-                mem::forget(buffer);
-            }
-        }
-        result
     }
 }
 

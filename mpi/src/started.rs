@@ -1,4 +1,4 @@
-//! A call of the leaders that is tested: its requests, and their buffers.
+//! A call of the leaders that goes on in tests: its requests, and their buffers.
 
 use std::mem;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use intranode::LeadersError;
 use crate::leaders::{DATA, PIECE, transport};
 use crate::ring::{Ring, Step};
 
-/// A call that was started.
-pub(crate) struct Started {
-    pub(crate) data: Vec<u8>,
+/// A call that was started, over data of its own, or of a caller that waits for it.
+pub(crate) struct Started<D = Vec<u8>> {
+    pub(crate) data: D,
     /// The requests that are not complete.
     open: Vec<Open>,
     /// That of an allgatherv.
@@ -46,8 +46,8 @@ impl Drop for Open {
     }
 }
 
-impl Started {
-    pub(crate) fn new(data: Vec<u8>, ring: Option<Ring>) -> Self {
+impl<D: AsRef<[u8]> + AsMut<[u8]>> Started<D> {
+    pub(crate) fn new(data: D, ring: Option<Ring>) -> Self {
         Started { data, open: Vec::new(), ring, missed: None }
     }
 
@@ -63,10 +63,33 @@ impl Started {
     ) -> Result<(), LeadersError> {
         for begin in part.clone().step_by(PIECE) {
             let place = begin..part.end.min(begin + PIECE);
-            let mut buffer = self.data[place.clone()].to_vec();
-            let request = start(&mut buffer).map_err(transport)?;
-            self.open.push(Open { request: Some(request), buffer, place, then });
+            let buffer = self.data.as_ref()[place.clone()].to_vec();
+            self.add(buffer, place, then, &start)?;
         }
+        Ok(())
+    }
+
+    /// The same for data that are sent and that the call does not have.
+    ///
+    /// # Errors
+    /// [`LeadersError::Transport`].
+    pub(crate) fn post_send(
+        &mut self,
+        data: &[u8],
+        start: impl Fn(&mut [u8]) -> ferrompi::Result<Request>,
+    ) -> Result<(), LeadersError> {
+        data.chunks(PIECE).try_for_each(|piece| self.add(piece.to_vec(), 0..0, Then::Drop, &start))
+    }
+
+    fn add(
+        &mut self,
+        mut buffer: Vec<u8>,
+        place: Range<usize>,
+        then: Then,
+        start: impl Fn(&mut [u8]) -> ferrompi::Result<Request>,
+    ) -> Result<(), LeadersError> {
+        let request = start(&mut buffer).map_err(transport)?;
+        self.open.push(Open { request: Some(request), buffer, place, then });
         Ok(())
     }
 
@@ -85,7 +108,7 @@ impl Started {
                 }
                 open.request = None;
                 if let Then::Keep = open.then {
-                    self.data[open.place.clone()].copy_from_slice(&open.buffer);
+                    self.data.as_mut()[open.place.clone()].copy_from_slice(&open.buffer);
                 }
                 self.open.swap_remove(index);
                 self.missed = None;

@@ -115,6 +115,12 @@ def mpich(cases, program, environment):
     )
 
 
+    cases.case(
+        "mpich: a hook panics while a leader waits",
+        lambda: told(equals([1, 2], "panic", 0), dict.fromkeys([1, 2], "rank 1 .*its thread panicked")),
+    )
+
+
 def bench(program, environment):
     """Prints the tables of docs/nodes.md. Nothing else should run meanwhile."""
     for ranks in [2, 4]:
