@@ -39,7 +39,8 @@ impl fmt::Debug for Job {
 
 /// Joins the job that the environment names. Where the launcher has started all ranks on this node, they join one segment, and MPI is
 /// not initialised; `INTRANODE_NODES` simulates nodes there, as for [`Hierarchical::from_env`]. Where it has started ranks on several
-/// nodes, MPI is initialised as `MPI_THREAD_FUNNELED`, and [`world`] joins them. Collective over all ranks.
+/// nodes, MPI is initialised as `MPI_THREAD_FUNNELED`, and [`world`] joins them; `INTRANODE_SCOPE=node` makes a job of the ranks of each
+/// node instead, without MPI. Collective over all ranks.
 ///
 /// ```no_run
 /// use intranode::ReduceOp;
@@ -55,12 +56,17 @@ impl fmt::Debug for Job {
 /// On several nodes the ranks are numbered node by node, which may be other numbers than the launcher's.
 ///
 /// # Errors
-/// [`Error::Join`] as from [`Communicator::from_env`] and [`Hierarchical::from_env`]; otherwise as [`world`].
+/// [`Error::Join`] as from [`Communicator::from_env`] and [`Hierarchical::from_env`]; [`Error::NotConnected`] if MPI's world has other
+/// ranks than the launcher has started; otherwise as [`world`].
 pub fn from_env() -> Result<Job, Error> {
     match Communicator::from_env() {
         Ok(comm) => Ok(Job { comm: Hierarchical::simulated_by_env(comm)?.boxed(), mpi: None }),
-        Err(intranode::Error::SeveralNodes { .. }) => {
+        Err(intranode::Error::SeveralNodes { ranks, .. }) => {
             let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
+            let connected = mpi.world().size() as usize;
+            if connected != ranks {
+                return Err(Error::NotConnected { ranks, connected });
+            }
             Ok(Job { comm: world(&mpi)?.boxed(), mpi: Some(mpi) })
         }
         Err(other) => Err(other.into()),

@@ -18,6 +18,17 @@ pub enum Error {
     /// The ranks of a node, or the nodes, have not joined.
     #[error(transparent)]
     Join(#[from] intranode::Error),
+    /// MPI connects other ranks than the launcher has started: each of its worlds would be a job of its own.
+    #[error(
+        "the launcher has started {ranks} ranks, and MPI connects {connected}: start the program by the mpiexec of the MPI that it was \
+         built with, or set INTRANODE_SCOPE=node to make a job of the ranks of each node"
+    )]
+    NotConnected {
+        /// The ranks that the launcher has started.
+        ranks: usize,
+        /// The ranks of MPI's world.
+        connected: usize,
+    },
 }
 
 /// A communicator of all ranks of MPI's world, which are numbered node by node. Collective over all of them.

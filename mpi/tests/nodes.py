@@ -119,6 +119,15 @@ def mpich(cases, program, environment):
         "mpich: a hook panics while a leader waits",
         lambda: told(equals([1, 2], "panic", 0), dict.fromkeys([1, 2], "rank 1 .*its thread panicked")),
     )
+    cases.case("mpich: ranks that MPI does not connect", lambda: not_connected(program, environment))
+
+
+def not_connected(program, environment):
+    """Ranks of a launcher that MPI does not know: each is alone in its world."""
+    launched = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "not-connected"}
+    status, output = run([program, "from-env"], environment | launched)
+    if status == 0 or "NotConnected { ranks: 4, connected: 1 }" not in output:
+        raise Failed(f"expected that 1 of 4 ranks is connected; status {status}:\n{output}")
 
 
 def bench(program, environment):
