@@ -54,10 +54,9 @@ impl<L: Leaders> Hierarchical<L> {
             return self.node.alltoallv(send, send_counts, send_displs, recv, recv_counts, recv_displs);
         }
         let (operation, size) = (Operation::Alltoallv, self.size());
-        let tables = [send_counts, send_displs, recv_counts, recv_displs];
-        let checked = counts::check_tables(operation, size, tables)
-            .and_then(|()| counts::check_fit(operation, send.len(), send_counts, send_displs))
-            .and_then(|()| counts::check_blocks(operation, recv.len(), recv_counts, recv_displs));
+        let (lens, tables) =
+            ([send.len(), recv.len()], ([send_counts, send_displs], [recv_counts, recv_displs]));
+        let checked = counts::check_exchange(operation, size, size_of::<T>(), lens, tables);
         let mut session = self.begin(operation)?;
         session.agree(&call::<T>(operation), checked, &[])?;
 

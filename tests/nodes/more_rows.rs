@@ -21,6 +21,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_of_which_a_rank_refuses).ranks(RANKS),
         row!(nodes_behind_a_pointer).ranks(RANKS),
         row!(nodes_exchange_blocks).ranks(&[2, 3, 6, 8]),
+        row!(nodes_with_counts_that_are_too_large).ranks(RANKS),
     ]
 }
 
@@ -250,6 +251,19 @@ fn nodes_exchange_blocks(comm: Communicator) -> Outcome {
         let own = vec![0u8; comm.size() + 1];
         let wrong = nodes.alltoall(&own, &mut own.clone());
         ensure_matches!(wrong, Err(Error::InvalidBufferSize { .. }));
+        Ok(())
+    })
+}
+
+/// Elements without a size: blocks of them fit, and may overlap, but all together there are too many.
+fn nodes_with_counts_that_are_too_large(comm: Communicator) -> Outcome {
+    let size = comm.size();
+    over(&comm, |comm, nodes| {
+        let (send, counts, none) = (vec![(); usize::MAX], vec![usize::MAX; size], vec![0; size]);
+        let result = nodes.alltoallv(&send, &counts, &none, &mut [], &none, &none);
+        let flat = comm.alltoallv(&send, &counts, &none, &mut [], &none, &none);
+        ensure_matches!(flat, Err(Error::InvalidBufferSize { .. }));
+        ensure!(format!("{result:?}") == format!("{flat:?}"), "{result:?}");
         Ok(())
     })
 }
