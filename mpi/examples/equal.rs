@@ -6,6 +6,7 @@
 //! `equal freeze-soon RANK`: the same with a time-out that is shorter than leaders have for an answer.
 //!
 //! `equal panic RANK`: that rank freezes, and the hook of rank 1 panics while it waits for it.
+//! `equal abort-in-fold RANK`: that rank ends the job in an operation of its own.
 //!
 //! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.
 //! `equal pss MEGABYTES`: data of this size in one copy a node; how much memory the ranks of each node have for it.
@@ -46,9 +47,10 @@ fn main() -> Result<(), Failure> {
         ["die-started", rank] => fails(&comm, rank.parse()?, die, (only_tests, 50)),
         ["freeze-started", rank] => fails(&comm, rank.parse()?, freeze, (only_tests, 50)),
         ["panic", rank] => fails(&comm, rank.parse()?, freeze, (panics, 10)),
+        ["abort-in-fold", rank] => abort_in_a_fold(&comm, rank.parse()?),
         _ => Err(
             "usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started | -soon] RANK | \
-                  panic RANK]"
+                  panic RANK | abort-in-fold RANK]"
                 .into(),
         ),
     }
@@ -259,6 +261,27 @@ fn may_panic() -> bool {
 fn panics(comm: &Comm) -> Result<(), intranode::Error> {
     PANICS.store(comm.rank() == 1, Ordering::Relaxed);
     catch_unwind(AssertUnwindSafe(|| comm.barrier())).unwrap_or_else(|_| comm.barrier())
+}
+
+/// A sum that goes from node to node, in which a rank ends the job. Those that are done before compute meanwhile.
+fn abort_in_a_fold(comm: &Comm, victim: usize) -> Result<(), Failure> {
+    let (begun, len) = (Instant::now(), 20_000);
+    let combine = |acc: &mut u64, x: &u64| {
+        if comm.rank() == victim {
+            comm.abort(3);
+        }
+        *acc += x;
+    };
+    let mut result = comm.scan_with(&vec![1; len], &mut vec![0; len], "sum", combine);
+    if result.is_ok() {
+        std::thread::sleep(Duration::from_secs(5));
+        result = comm.barrier();
+    }
+    if let Err(error) = result {
+        println!("rank {} was told after {:?}: {error}", comm.rank(), begun.elapsed());
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    std::process::exit(0);
 }
 
 /// A rank ends after some calls; what the others are told, and when.

@@ -86,10 +86,12 @@ def mpich(cases, program, environment):
     def equals(counts, *arguments):
         return start(counts, program, *arguments)
 
-    def killed(what):
+    def outlived(counts, *arguments):
         # In a shell that outlives it: the launcher kills all as soon as it finds that one has ended, perhaps before they are told.
-        result = start([3, 2], "sh", "-c", '"$0" "$@"; sleep 1', program, what, 1)
-        told(result, dict.fromkeys([0, 2, 3, 4], r"rank 1 \(process \d+\) has died"))
+        return start(counts, "sh", "-c", '"$0" "$@"; sleep 1', program, *arguments)
+
+    def killed(what):
+        told(outlived([3, 2], what, 1), dict.fromkeys([0, 2, 3, 4], r"rank 1 \(process \d+\) has died"))
 
     for name, counts in HOSTS.items():
         cases.case(f"mpich: {name}", lambda counts=counts: equal(equals(counts), counts))
@@ -118,6 +120,10 @@ def mpich(cases, program, environment):
     cases.case(
         "mpich: a hook panics while a leader waits",
         lambda: told(equals([1, 2], "panic", 0), dict.fromkeys([1, 2], "rank 1 .*its thread panicked")),
+    )
+    cases.case(
+        "mpich: a leader aborts in a fold",
+        lambda: told(outlived([2, 2, 1], "abort-in-fold", 2), dict.fromkeys([3, 4], "rank 2 .*code 3")),
     )
     cases.case("mpich: ranks that MPI does not connect", lambda: not_connected(program, environment))
 

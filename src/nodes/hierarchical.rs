@@ -49,14 +49,15 @@ pub struct Hierarchical<L: Leaders = LocalLeaders> {
     pub(super) connector: Option<Box<dyn Connector<L>>>,
     /// Where the calls that were started ask for exchanges.
     pub(super) desk: Arc<Desk>,
+    /// On a leader of several nodes, until it fails. Locked for as long as an exchange takes: an operation of the program's own, in the
+    /// midst of a call, may end the job.
+    pub(super) leaders: Mutex<Option<L>>,
     /// Locked for as long as a call takes.
-    pub(super) state: Mutex<State<L>>,
+    pub(super) state: Mutex<State>,
 }
 
 /// What changes from call to call.
-pub(super) struct State<L> {
-    /// On a leader of several nodes, until it fails.
-    pub(super) leaders: Option<L>,
+pub(super) struct State {
     /// The number of the last call.
     pub(super) round: u32,
     /// Why no more calls are possible.
@@ -131,12 +132,14 @@ impl<L: Leaders> Hierarchical<L> {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn abort(&self, code: i32) -> ! {
-        if let Ok(mut state) = self.state.try_lock()
-            && let Some(mut leaders) = state.leaders.take()
+        // A forked child is no leader. Where another thread is in an exchange, that learns it from the node, and tells the others.
+        if !self.node.rank_state.mapped.forked()
+            && let Ok(mut leaders) = self.leaders.try_lock()
         {
-            let (operation, rank, round) = (crate::error::Operation::Init, self.rank(), state.round);
+            let (operation, rank) = (crate::error::Operation::Init, self.rank());
+            let round = self.state.try_lock().map_or(0, |state| state.round);
             let error = Error::Aborted { operation, round, rank, code };
-            leaders.fail(bytemuck::cast_slice(Notice::of_error(&error, rank).words()));
+            tell(&mut leaders, &Notice::of_error(&error, rank));
         }
         self.node.abort(code)
     }
@@ -169,6 +172,13 @@ impl<L: Leaders> Hierarchical<L> {
     pub fn chain(mut self, from_bytes: usize, chunk_bytes: usize) -> Self {
         self.sizes = Sizes { chain_from: from_bytes, chunk: chunk_bytes.max(1) };
         self
+    }
+}
+
+/// Tells the other nodes of a failure, if this rank is a leader, once.
+pub(super) fn tell<L: Leaders>(leaders: &mut Option<L>, notice: &Notice) {
+    if let Some(mut leaders) = leaders.take() {
+        leaders.fail(bytemuck::cast_slice(notice.words()));
     }
 }
 

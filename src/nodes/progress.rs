@@ -1,14 +1,14 @@
 //! What goes on with the calls that were started: a test as far as that takes no waiting, any other call to the end of all of them.
 
 use std::mem;
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Instant;
 
 use crate::collective::pending::{Pending, Progress};
 use crate::error::{Error, Operation};
 use crate::nodes::desk::Exchange;
-use crate::nodes::hierarchical::{Hierarchical, State};
+use crate::nodes::hierarchical::{Hierarchical, State, tell};
 use crate::nodes::leaders::Leaders;
 use crate::nodes::notice::Notice;
 use crate::nodes::queue::Verdict;
@@ -25,7 +25,7 @@ impl<L: Leaders> Hierarchical<L> {
     ///
     /// # Errors
     /// [`Error::ConcurrentUse`], after which the communicator has ended; [`Error::Forked`].
-    pub(super) fn lock(&self, operation: Operation) -> Result<MutexGuard<'_, State<L>>, Error> {
+    pub(super) fn lock(&self, operation: Operation) -> Result<MutexGuard<'_, State>, Error> {
         if self.node.rank_state.mapped.forked() {
             return Err(Error::Forked { operation });
         }
@@ -38,6 +38,17 @@ impl<L: Leaders> Hierarchical<L> {
                 Err(Error::ConcurrentUse { operation })
             }
         }
+    }
+
+    /// What connects this leader with the others. A panic in it has ended the communicator.
+    pub(super) fn leaders(&self) -> MutexGuard<'_, Option<L>> {
+        self.leaders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
+    pub(super) fn fail(&self, state: &mut State, notice: Notice) {
+        tell(&mut self.leaders(), &notice);
+        state.failed = Some(notice);
     }
 
     /// What a call that is completed later consists of.
@@ -74,13 +85,13 @@ impl<L: Leaders> Hierarchical<L> {
     }
 
     /// Goes on with the calls that were started, in their order, and waits for them as long as `waits` says so.
-    pub(super) fn advance(&self, state: &mut State<L>, waits: impl Fn() -> bool) {
+    pub(super) fn advance(&self, state: &mut State, waits: impl Fn() -> bool) {
         let mut waits_since = None;
         let mut asked: Option<Instant> = None;
         while !state.queue.is_empty() {
             // That of a call in which something has panicked: it cannot go on.
             if let Some(notice) = self.desk.take_failure() {
-                state.fail(notice);
+                self.fail(state, notice);
             }
             if let Some(failed) = state.failed {
                 let error = |operation| failed.error(operation, &self.map).expect("it is a failure");
@@ -92,9 +103,9 @@ impl<L: Leaders> Hierarchical<L> {
             let complete = state.queue.poll_first();
             mem::forget(panics);
             if let Some(notice) = self.desk.take_failure() {
-                state.fail(notice);
+                self.fail(state, notice);
             }
-            if complete || self.exchange(state) {
+            if complete || self.exchange() {
                 waits_since = None;
             } else if wait {
                 // What is waited for are other leaders: everything else is waited for in the call itself.
@@ -113,12 +124,12 @@ impl<L: Leaders> Hierarchical<L> {
     }
 
     /// Goes on with the exchange between leaders that the first call has asked for. Whether the call can go on.
-    fn exchange(&self, state: &mut State<L>) -> bool {
+    fn exchange(&self) -> bool {
         let nobody = || LeadersError::Transport { reason: "this node has no leader".to_owned() };
         // The call that has asked would wait for ever, and show the ranks of its node that it lives.
         let panics = FailsByPanic(self);
         let goes_on = self.desk.serve(
-            &mut state.leaders,
+            &mut *self.leaders(),
             |leaders, exchange| {
                 let leaders = leaders.as_mut().ok_or_else(nobody)?;
                 match exchange {
@@ -146,19 +157,11 @@ impl<L: Leaders> Drop for FailsByPanic<'_, L> {
     }
 }
 
-impl<L: Leaders> State<L> {
+impl State {
     /// The number of a call that begins.
     pub(super) fn next_round(&mut self) -> u32 {
         self.round = (self.round + 1) % ROUNDS;
         self.round
-    }
-
-    /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
-    pub(super) fn fail(&mut self, notice: Notice) {
-        if let Some(mut leaders) = self.leaders.take() {
-            leaders.fail(bytemuck::cast_slice(notice.words()));
-        }
-        self.failed = Some(notice);
     }
 }
 

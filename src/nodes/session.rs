@@ -21,7 +21,7 @@ use crate::rank::rank_state::EndsByPanic;
 pub(super) struct Session<'a, L: Leaders> {
     pub(super) all: &'a Hierarchical<L>,
     pub(super) operation: Operation,
-    state: MutexGuard<'a, State<L>>,
+    state: MutexGuard<'a, State>,
 }
 
 impl<L: Leaders> Hierarchical<L> {
@@ -115,7 +115,7 @@ impl<L: Leaders> Session<'_, L> {
         };
         let mut wait = Waiting::new(timeout, &mut pulse);
         let panics = EndsByPanic(&node.rank_state);
-        let result = match &mut self.state.leaders {
+        let result = match &mut *self.all.leaders() {
             Some(leaders) => exchange(leaders, data, &mut wait),
             None => Err(LeadersError::Transport { reason: "this node has no leader".to_owned() }),
         };
@@ -153,7 +153,7 @@ impl<L: Leaders> Session<'_, L> {
 
     /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
     fn fail(&mut self, notice: Notice) {
-        self.state.fail(notice);
+        self.all.fail(&mut self.state, notice);
     }
 
     /// An error of the node's communicator, with the numbers of ranks among all, and the call that was made.

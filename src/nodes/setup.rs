@@ -103,20 +103,18 @@ impl<L: Leaders> Hierarchical<L> {
     where
         L: 'static,
     {
-        let Hierarchical { node, map, own, key, timeout, sizes, connector, desk, state } = self;
-        let State { leaders, round, failed, queue } =
-            state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let leaders = leaders.map(|leaders| Box::new(leaders) as Box<dyn Leaders>);
-        let state = Mutex::new(State { leaders, round, failed, queue });
+        let Hierarchical { node, map, own, key, timeout, sizes, connector, desk, leaders, state } = self;
+        let leaders = leaders.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let leaders = Mutex::new(leaders.map(|leaders| Box::new(leaders) as Box<dyn Leaders>));
         let connector = connector.map(|connector| Box::new(Boxed(connector)) as Box<dyn Connector<_>>);
-        Hierarchical { node, map, own, key, timeout, sizes, connector, desk, state }
+        Hierarchical { node, map, own, key, timeout, sizes, connector, desk, leaders, state }
     }
 
     /// The parts as they are. `own` is the number of this rank's node, and the key.
     fn of_parts(node: Communicator, leaders: Option<L>, map: NodeMap, own: (usize, u64)) -> Self {
         let timeout = node.rank_state.platform.timeout;
         let sizes = Sizes { chain_from: CHAIN_FROM_BYTES, chunk: CHAIN_CHUNK_BYTES };
-        let state = Mutex::new(State { leaders, round: 0, failed: None, queue: Queue::default() });
+        let state = Mutex::new(State { round: 0, failed: None, queue: Queue::default() });
         Hierarchical {
             node: Arc::new(node),
             map: Arc::new(map),
@@ -126,6 +124,7 @@ impl<L: Leaders> Hierarchical<L> {
             sizes,
             connector: None,
             desk: Arc::default(),
+            leaders: Mutex::new(leaders),
             state,
         }
     }

@@ -7,6 +7,8 @@ use anyhow::ensure;
 use intranode::{
     Communicator, Error, Hierarchical, Leaders, LeadersError, LocalLeaders, NodeMap, ReduceOp, Waiting,
 };
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 
 use crate::scenario::{Outcome, Scenario, ensure_matches, row};
 
@@ -18,6 +20,11 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_name_who_is_late_and_not_who_waits_for_it).ranks(&[4]).timeout(TIMEOUT),
         row!(nodes_whose_leaders_bring_too_little).ranks(&[3]),
         row!(nodes_whose_leader_panics).ranks(&[3]).timeout(TIMEOUT),
+        row!(nodes_of_which_a_forked_child_aborts).ranks(&[3]).processes_only(),
+        row!(nodes_whose_leader_aborts_in_an_operation)
+            .ranks(&[3])
+            .processes_only()
+            .ends(|rank, _| if rank == 1 { TOLD } else { 0 }),
     ]
 }
 
@@ -35,7 +42,12 @@ enum Fault {
     Cuts,
     /// This call panics: the number of those before it.
     Panics(usize),
+    /// Its process ends when it is to tell of a failure.
+    Tells,
 }
+
+/// The exit code of a process that is to tell of a failure.
+const TOLD: i32 = 99;
 
 fn join(comm: &Communicator, map: NodeMap, delay: Duration, fault: Fault) -> Result<Hierarchical<Odd>, Error> {
     let own = map.node_of(comm.rank());
@@ -127,6 +139,9 @@ impl Leaders for Odd {
     }
 
     fn fail(&mut self, notice: &[u8]) {
+        if self.fault == Fault::Tells {
+            std::process::exit(TOLD);
+        }
         self.leaders.fail(notice);
     }
 }
@@ -158,6 +173,35 @@ fn nodes_name_who_is_late_and_not_who_waits_for_it(comm: Communicator) -> Outcom
         other => ensure!(false, "{other:?}"),
     }
     Ok(comm.barrier()?)
+}
+
+/// The child is no leader: it tells nobody.
+fn nodes_of_which_a_forked_child_aborts(comm: Communicator) -> Outcome {
+    const CODE: i32 = 3;
+    let nodes = join(&comm, NodeMap::new(&[1, 2])?, Duration::ZERO, Fault::Tells)?;
+    if comm.rank() == 1 {
+        // SAFETY: the child ends at once.
+        let child = match unsafe { fork() }? {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => nodes.abort(CODE),
+        };
+        ensure_matches!(waitpid(child, None)?, WaitStatus::Exited(_, CODE));
+    }
+    Ok(nodes.barrier()?)
+}
+
+fn nodes_whose_leader_aborts_in_an_operation(comm: Communicator) -> Outcome {
+    let nodes = join(&comm, NodeMap::new(&[1, 2])?, Duration::ZERO, Fault::Tells)?;
+    let aborts = |acc: &mut u64, x: &u64| {
+        if comm.rank() == 1 {
+            nodes.abort(3);
+        }
+        *acc += x;
+    };
+    // Where it is complete without rank 1 the next call is not.
+    let result = nodes.allreduce_with(&[1], &mut [0], "sum", aborts).and_then(|()| nodes.barrier());
+    ensure!(result.is_err_and(|error| error.is_fatal()));
+    Ok(())
 }
 
 fn nodes_whose_leaders_bring_too_little(comm: Communicator) -> Outcome {

@@ -50,7 +50,9 @@ fn main() -> ExitCode {
     for row in all_rows() {
         for size in row.ranks.iter().copied() {
             let name = format!("threads::{size}::{}", row.name);
-            trials.push(Trial::test(name, move || over_threads(row, size)));
+            if row.threads {
+                trials.push(Trial::test(name, move || over_threads(row, size)));
+            }
             // How a rank sleeps is the node's matter: one number of ranks shows the other way.
             let waits = if size == 3 || size == 4 { WAITS } else { &WAITS[..1] };
             for wait in waits.iter().copied() {
@@ -94,7 +96,8 @@ fn over_threads(row: Scenario, size: usize) -> Result<(), Failed> {
 
 fn over_processes(row: Scenario, size: usize, wait: Wait) -> Result<(), Failed> {
     let mut job = Job::new(size, wait);
-    let outcome = job.start_all(row.name).and_then(|()| job.finish(&vec![0; size]));
+    let ends: Vec<i32> = (0..size).map(|rank| (row.ends)(rank, size)).collect();
+    let outcome = job.start_all(row.name).and_then(|()| job.finish(&ends));
     outcome.map_err(|error| format!("{error:#}").into())
 }
 
