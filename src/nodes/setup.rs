@@ -38,19 +38,20 @@ impl<L: Leaders> Hierarchical<L> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidConfiguration`] if the map does not fit to the node's ranks or to the leaders, or is not the same on all nodes;
+    /// [`Error::InvalidConfiguration`] if the map does not fit to the node's ranks or to the leaders, or is not the same on all ranks;
     /// otherwise as [`barrier`](Hierarchical::barrier).
     pub fn new(node: Communicator, leaders: Option<L>, map: NodeMap) -> Result<Self, Error> {
         let leads = node.rank() == 0;
-        // Its node, and whether all is as it has to be, from the leader to the others.
-        let mut own = [0usize, 1, node.rank_state.mapped.key() as usize];
+        let digest = digest(&map);
+        // Its node, whether all is as it has to be, the key, and the map, from the leader to the others.
+        let mut own = [0, 1, node.rank_state.mapped.key() as usize, digest as usize];
         if leads {
             let (number, nodes) = leaders.as_ref().map_or((0, 1), |leaders| (leaders.node(), leaders.nodes()));
             own[0] = number;
             own[1] = usize::from(nodes == map.nodes() && number < nodes && map.counts()[number] == node.size());
         }
         node.broadcast(&mut own, 0)?;
-        let own_fits = own[1] == 1 && map.nodes() > own[0] && map.counts()[own[0]] == node.size();
+        let own_fits = own[1] == 1 && own[3] == digest as usize;
         let mut fits = [u8::from(own_fits && (leads || leaders.is_none()))];
         node.allreduce_in_place(&mut fits, crate::element::ReduceOp::Min)?;
         if fits != [1] {
@@ -135,9 +136,7 @@ impl<L: Leaders> Hierarchical<L> {
         if nodes == 1 {
             return Ok(self);
         }
-        let digest = self.map.counts().iter().fold(self.map.ranks() as u64, |digest, count| {
-            digest.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23) ^ *count as u64
-        });
+        let digest = digest(&self.map);
         let mut words = vec![0; 2 * nodes];
         words[2 * self.own..][..2].copy_from_slice(&[self.key, digest]);
         let counts = vec![16; nodes];
@@ -230,6 +229,13 @@ impl Hierarchical<LocalLeaders> {
             None => Ok(Hierarchical::on_one_node(comm)),
         }
     }
+}
+
+/// A map in short, to be compared.
+fn digest(map: &NodeMap) -> u64 {
+    map.counts().iter().fold(map.ranks() as u64, |digest, count| {
+        digest.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23) ^ *count as u64
+    })
 }
 
 /// The map that `INTRANODE_NODES` describes.

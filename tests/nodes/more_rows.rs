@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
-use intranode::{Communicator, Error, Hierarchical, Leaders, NodeMap, Operation, ReduceOp};
+use intranode::{Communicator, Error, Hierarchical, Leaders, LocalLeaders, NodeMap, Operation, ReduceOp};
 
 use crate::compared;
 use crate::model::{Value, ensure_same, values};
@@ -22,6 +22,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_behind_a_pointer).ranks(RANKS),
         row!(nodes_exchange_blocks).ranks(&[2, 3, 6, 8]),
         row!(nodes_with_counts_that_are_too_large).ranks(RANKS),
+        row!(nodes_with_a_map_that_differs_in_a_node).ranks(&[4]),
     ]
 }
 
@@ -266,4 +267,19 @@ fn nodes_with_counts_that_are_too_large(comm: Communicator) -> Outcome {
         ensure!(format!("{result:?}") == format!("{flat:?}"), "{result:?}");
         Ok(())
     })
+}
+
+/// Rank 1 has another number of ranks of the other node.
+fn nodes_with_a_map_that_differs_in_a_node(comm: Communicator) -> Outcome {
+    let rank = comm.rank();
+    let node = comm.split(rank / 2, rank)?;
+    let meet = comm.split(usize::from(rank.is_multiple_of(2)), rank)?;
+    let leaders = if node.rank() == 0 { Some(LocalLeaders::new(meet)?) } else { None };
+    let map = NodeMap::new(&[2, if rank == 1 { 3 } else { 2 }])?;
+    match Hierarchical::new(node, leaders, map) {
+        Err(Error::InvalidConfiguration(_)) => ensure!(rank < 2),
+        Err(error) => ensure!(rank >= 2 && error.is_fatal(), "{error}"),
+        Ok(_) => ensure!(false, "rank {rank} has a communicator"),
+    }
+    Ok(comm.barrier()?)
 }
