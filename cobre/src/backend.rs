@@ -16,11 +16,11 @@ use intranode::{Config, Hierarchical, Launcher, Leaders, Operation};
 use crate::coded::{Coded, decode, encode};
 use crate::error;
 
-/// The prefixes of the variables that configure a rank, in order of precedence.
-const PREFIXES: [&str; 2] = ["COBRE_SHM", "INTRANODE"];
+/// The prefix of the variables that count before those of any launcher.
+const PREFIX: &str = "COBRE_SHM";
 
-/// The required variables of a prefix.
-const REQUIRED: [&str; 3] = ["NAME", "RANK", "SIZE"];
+/// Those of them without which no rank joins.
+const REQUIRED: [&str; 3] = ["COBRE_SHM_NAME", "COBRE_SHM_RANK", "COBRE_SHM_SIZE"];
 
 /// Cobre's communicator over shared memory, between the processes of one machine, or of several nodes with one leader each.
 ///
@@ -66,17 +66,15 @@ impl ShmBackend {
     /// [`BackendError::MissingConfiguration`] names the variables that are not set,
     /// [`BackendError::InitializationFailed`] has any other reason.
     pub fn from_env() -> Result<Self, BackendError> {
-        let Some(prefix) = prefix() else {
-            return match Launcher::detect().map_err(error::joining)? {
-                Some(_) => Self::join_nodes(Config::from_env().map_err(error::joining)?),
-                None => Err(error::missing(unset(PREFIXES[0]).collect())),
-            };
-        };
-        let missing: Vec<String> = unset(prefix).collect();
-        if !missing.is_empty() {
+        let missing: Vec<String> = unset().map(str::to_owned).collect();
+        let config = if missing.is_empty() {
+            Config::from_env_prefix(PREFIX)
+        } else if !is_named() && Launcher::detect().map_err(error::joining)?.is_some() {
+            Config::from_env()
+        } else {
             return Err(error::missing(missing));
-        }
-        Self::join_nodes(Config::from_env_prefix(prefix).map_err(error::joining)?)
+        };
+        Self::join_nodes(config.map_err(error::joining)?)
     }
 
     fn join_nodes(config: Config) -> Result<Self, BackendError> {
@@ -87,7 +85,7 @@ impl ShmBackend {
     /// Whether any variable for [`from_env`](Self::from_env) is set, or a launcher has started this process.
     pub fn is_configured() -> bool {
         // A wrong name of a launcher is an error of `from_env`.
-        prefix().is_some() || !matches!(Launcher::detect(), Ok(None))
+        is_named() || !matches!(Launcher::detect(), Ok(None))
     }
 
     /// Joins the job of `config`.
@@ -356,12 +354,12 @@ fn hostname() -> String {
     LocalBackend.topology().leader_hostname().to_string()
 }
 
-/// The first prefix of which any variable is set.
-fn prefix() -> Option<&'static str> {
-    PREFIXES.into_iter().find(|prefix| unset(prefix).count() < REQUIRED.len())
+/// Whether a required variable is set.
+fn is_named() -> bool {
+    unset().count() < REQUIRED.len()
 }
 
-/// The required variables of a prefix that are not set.
-fn unset(prefix: &str) -> impl Iterator<Item = String> + '_ {
-    REQUIRED.iter().map(move |suffix| format!("{prefix}_{suffix}")).filter(|name| env::var_os(name).is_none())
+/// The required variables that are not set.
+fn unset() -> impl Iterator<Item = &'static str> {
+    REQUIRED.into_iter().filter(|name| env::var_os(name).is_none())
 }

@@ -13,7 +13,7 @@ use cobre_solver::SolverError;
 /// The kinds of failure, by exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The case, its configuration or a stored policy is refused.
+    /// The command line, the case, its configuration or a stored policy is refused.
     Input = 1,
     /// A file cannot be read or written.
     Io = 2,

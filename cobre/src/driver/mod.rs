@@ -71,7 +71,11 @@ enum Command {
 
 /// The program `cobre-shm`, with the command line of this process.
 pub fn program() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let command = match command() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    let outcome = match command {
         Command::Run(arguments) => run::execute(&arguments),
         Command::Case(arguments) => case::execute(&arguments),
         Command::Compare(arguments) => compare::execute(&arguments),
@@ -85,7 +89,10 @@ pub fn program() -> ExitCode {
 /// The same for one rank of a job whose ranks have been started, and are connected by `connect`: over MPI, for example. It has
 /// `run` and `memory`. What connects the ranks has to live until this returns.
 pub fn program_of_rank(connect: impl FnOnce() -> Result<ShmBackend, Box<dyn Error>>) -> ExitCode {
-    let command = Arguments::parse().command;
+    let command = match command() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
     let connect = || connect().map_err(|error| Failure::new(Kind::Internal, error));
     ended(match command {
         Command::Run(arguments) => connect().and_then(|comm| run::execute_rank(&arguments, comm)),
@@ -94,6 +101,16 @@ pub fn program_of_rank(connect: impl FnOnce() -> Result<ShmBackend, Box<dyn Erro
             Kind::Input,
             "ranks that a launcher has started do run and memory; for the rest there is cobre-shm",
         )),
+    })
+}
+
+/// The command of this process's command line. Where there is none the text for the user has been printed, and this is the exit code.
+fn command() -> Result<Command, ExitCode> {
+    Arguments::try_parse().map(|arguments| arguments.command).map_err(|refused| {
+        // A reader that has gone is no reason to fail.
+        let _ = refused.print();
+        // Help is no error, and goes to standard output.
+        if refused.use_stderr() { ExitCode::from(Kind::Input as u8) } else { ExitCode::SUCCESS }
     })
 }
 

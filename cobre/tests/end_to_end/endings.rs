@@ -67,6 +67,37 @@ fn variables_are_named() {
     }
 }
 
+#[test]
+fn the_launcher_that_counts_is_that_of_its_variable() {
+    let bench = Bench::new();
+    bench.case(&[]);
+    let job = [("INTRANODE_NAME", "/job"), ("INTRANODE_RANK", "0"), ("INTRANODE_SIZE", "3")];
+    let mut command = bench.program(&["run", "case", "-n2"]);
+    command.envs(job).env("INTRANODE_LAUNCHER", "none");
+    let output = finish(start(command));
+    assert!(output.status.success(), "{}", said(&output));
+
+    let mut command = bench.program(&["run", "case"]);
+    command.envs(job).env("INTRANODE_LAUNCHER", "lsf");
+    let output = finish(start(command));
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    assert!(complaints(&output)[0].contains("INTRANODE_LAUNCHER is \"lsf\""), "{}", said(&output));
+}
+
+#[test]
+fn a_command_line_that_is_wrong_is_no_error_of_a_file() {
+    let bench = Bench::new();
+    for wrong in [&["run"][..], &["run", "case", "-n0"], &["walk"], &[]] {
+        let output = bench.run(wrong);
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}: {}", said(&output));
+        assert!(output.stdout.is_empty() && said(&output).contains("--help"), "{wrong:?}: {}", said(&output));
+    }
+    for text in ["--help", "--version"] {
+        let output = bench.run(&[text]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{text}: {}", said(&output));
+    }
+}
+
 /// Starts a run that would take far longer than a test, and waits until it has trained for an iteration.
 fn start_long_run(bench: &Bench, ranks: usize, timeout: &str) -> Child {
     let mut command = bench.program(&[&LONG_RUN[..], &["--ranks", &ranks.to_string()]].concat());
