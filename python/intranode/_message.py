@@ -169,8 +169,10 @@ def split(spec: Any, is_table: bool) -> tuple[Any, Any, Any, Any]:
     datatype = None
     if rest and (isinstance(rest[-1], Datatype | str)):
         datatype = rest.pop()
-    elif len(rest) == 3 or (rest and rest[-1] is None and len(rest) > 1):
+    elif len(rest) > 1 and rest[-1] is None:
         rest.pop()
+    elif len(rest) == 3:
+        raise TypeError(f"a datatype is needed, such as MPI.DOUBLE or its format 'd', not {rest[-1]!r}")
     count = rest[0] if rest else None
     displs = rest[1] if len(rest) > 1 else None
     if len(rest) == 1 and isinstance(count, tuple | list) and len(count) == 2:

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _core
 from ._calls import arg, bytes_of, finish, folded, length, numbers
-from ._message import Place
+from ._message import IN_PLACE, Place
 from ._objects import Objects
 from ._op import SUM, Op
 from .errors import called
@@ -63,7 +63,9 @@ class Reductions(Objects):
         `sendbuf=IN_PLACE`: `recvbuf` has all blocks, and the result at its beginning.
         """
         code = self._known(op, "reduce_scatter_block")
-        send, recv = self._places("reduce_scatter_block", (sendbuf, None), (recvbuf, None))
+        # In place all blocks are in the buffer that receives.
+        blocks = self.size if sendbuf is None or sendbuf is IN_PLACE else None
+        send, recv = self._places("reduce_scatter_block", (sendbuf, self.size), (recvbuf, blocks))
         self._reduce_scatter_block(arg(send), arg(recv), code)
         finish(recv)
 

@@ -135,10 +135,7 @@ def _results(ranks: list[_Rank], progress: Callable[[int, Any], None] | None) ->
             selector.register(rank.saying, selectors.EVENT_READ, rank)
         while selector.get_map():
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            ready = selector.select(left)
-            if not ready and left == 0.0:
-                break
-            for key, _ in ready:
+            for key, _ in selector.select(left):
                 rank = key.data
                 found, ended = rank.messages()
                 for kind, value in found:
@@ -148,12 +145,14 @@ def _results(ranks: list[_Rank], progress: Callable[[int, Any], None] | None) ->
                     elif kind == "result":
                         rank.result = (True, value)
                     else:
-                        first.append((rank, value))
+                        first.append((rank, _error(*value)))
                 if ended:
                     selector.unregister(key.fileobj)
                     code = rank.process.wait()
                     if rank.result is None and not any(each is rank for each, _ in first):
                         first.append((rank, RuntimeError(f"rank {rank.rank} ended without a result: it {how(code)}")))
+            if left == 0.0:
+                break
             if first and deadline is None:
                 deadline = time.monotonic() + _GRACE
     if first:
@@ -162,6 +161,17 @@ def _results(ranks: list[_Rank], progress: Callable[[int, Any], None] | None) ->
         error.add_note(f"on rank {rank.rank} of {len(ranks)}")
         raise error
     return [rank.result[1] for rank in ranks if rank.result is not None]
+
+
+def _error(data: bytes, text: str, trace: str) -> BaseException:
+    """What a rank has raised; its text where it cannot be pickled, or has a class that this process does not have."""
+    with contextlib.suppress(Exception):
+        error = pickle.loads(data)
+        if isinstance(error, BaseException):
+            return error
+    error = RuntimeError(text)
+    error.add_note(trace)
+    return error
 
 
 def how(code: int) -> str:
@@ -204,6 +214,7 @@ def _rank(told: int, says: int) -> NoReturn:
     os.set_inheritable(told, False)
     os.set_inheritable(says, False)
     _reports = says
+    os.register_at_fork(after_in_child=lambda: _forget(says))
     code = 1
     try:
         with os.fdopen(told, "rb") as pipe:
@@ -213,16 +224,23 @@ def _rank(told: int, says: int) -> NoReturn:
         _say(says, ("result", function(*args, **kwargs)))
         code = 0
     except BaseException as error:
-        error.add_note("".join(traceback.format_exception(error)).rstrip())
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            notes = error.__notes__
-            error = RuntimeError(f"{type(error).__name__}: {error}")
-            error.__notes__ = notes
-        _say(says, ("error", error.with_traceback(None)))
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        error.add_note(trace)
+        data = b""
+        with contextlib.suppress(Exception):
+            data = pickle.dumps(error)
+        _say(says, ("error", (data, f"{type(error).__name__}: {error}", trace)))
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _forget(says: int) -> None:
+    """A forked child is no rank: with the pipe it would keep `run` waiting when the rank has been killed."""
+    global _reports
+    _reports = None
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, says, inheritable=False)
+    os.close(nothing)
 
 
 def ends_with_parent() -> None:

@@ -51,7 +51,7 @@ class Error(Exception):
 
     def __init__(self, message: str = "", **fields: Any) -> None:
         # A text about joining may have a name of the user's in it.
-        if fields.get("operation", "init") != "init":
+        if fields.get("operation", "") not in ("", "init"):
             message, fields["operation"] = called(message), called(fields["operation"])
             if "calls" in fields:
                 fields["calls"] = list(map(called, fields["calls"]))

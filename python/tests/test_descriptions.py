@@ -29,7 +29,7 @@ def one_block(comm: Communicator) -> list[Any]:
         world.Isend(sent, comm.rank)
         world.Recv([found, [3, 1], MPI.DOUBLE], comm.rank, status=status)
         results.append((list(found), status.Get_count(MPI.DOUBLE)))
-    for wrong in ([data, [1, 2, 3]], [data, [1, 2], [0, 1], MPI.DOUBLE], [data, numpy.array([1, 2])], [data, (None, 7)], [data, [1, -1]]):
+    for wrong in ([data, [1, 2, 3]], [data, [1, 2], [0, 1], MPI.DOUBLE], [data, numpy.array([1, 2])], [data, (None, 7)], [data, [1, -1]], [data, 2, 0, numpy.dtype("f4")]):
         with pytest.raises((TypeError, ValueError)):
             world.Isend(wrong, comm.rank)
     return results
@@ -109,3 +109,28 @@ def uneven(comm: Communicator) -> list[str]:
 
 def test_blocks_of_one_length_divide_a_buffer() -> None:
     assert run("test_descriptions:uneven", 2) == [["Refused"] * 2, ["ValueError"] * 2]
+
+
+def scattered_blocks(comm: Communicator) -> list[Any]:
+    """A count is that of one block, also where all blocks are combined."""
+    from intranode import MPI
+
+    world, size, results = MPI.COMM_WORLD, comm.size, []
+    calls: list[Any] = [
+        world.Reduce_scatter_block,
+        lambda *both: world.Ireduce_scatter_block(*both).Wait(),
+    ]
+    for call in calls:
+        found = numpy.full(5, -1.0)
+        call([numpy.arange(4.0 * size + 1), (4, 1)], [found, (4, 0)])
+        results.append(found.tolist())
+        data = numpy.arange(4.0 * size)
+        call(MPI.IN_PLACE, [data, 4, MPI.DOUBLE])
+        results.append(data[:4].tolist())
+    return results
+
+
+def test_a_count_is_that_of_one_block_where_all_are_combined() -> None:
+    for rank, found in enumerate(run("test_descriptions:scattered_blocks", 2)):
+        sums = [2.0 * (4 * rank + index) for index in range(4)]
+        assert found == [[each + 2.0 for each in sums] + [-1.0], sums] * 2

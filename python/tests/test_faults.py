@@ -116,6 +116,11 @@ def forked(comm: Communicator) -> str:
     return os.read(read, 100).decode()
 
 
+def test_the_text_of_an_error_of_the_program_stays_as_it_is() -> None:
+    text = "the job /broadcast-1"
+    assert str(pickle.loads(pickle.dumps(intranode.Error(text)))) == text
+
+
 def test_a_forked_child_is_no_rank() -> None:
     assert run("test_faults:forked", 2) == ["Forked", "Forked"]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,55 @@ def test_the_first_failure_ends_the_rest() -> None:
     with pytest.raises(RuntimeError, match="rank 2 ended without a result: it was killed by SIGKILL"):
         intranode.run(hangs, 3, (2,))
     assert time.monotonic() - began < 30
+
+
+def fails_by_a_class_of_its_own() -> None:
+    plugin = types.ModuleType("plugin")
+    exec("class Wrong(Exception): pass", plugin.__dict__)
+    sys.modules["plugin"] = plugin
+    raise plugin.Wrong("text")
+
+
+def test_a_failure_is_told_where_its_class_is_missing() -> None:
+    with pytest.raises(RuntimeError, match="Wrong: text") as failed:
+        intranode.run(fails_by_a_class_of_its_own, 1)
+    assert any("on rank 0 of 1" in note for note in failed.value.__notes__)
+    assert any("fails_by_a_class_of_its_own" in note for note in failed.value.__notes__)
+
+
+def fails_while_another_reports() -> None:
+    if intranode.world().rank == 0:
+        raise LookupError("of this rank")
+    while True:
+        intranode.report(0)
+
+
+def test_ranks_that_report_without_end_are_ended() -> None:
+    began = time.monotonic()
+    with pytest.raises(LookupError, match="of this rank"):
+        intranode.run(fails_while_another_reports, 2, progress=lambda *_: time.sleep(0.001))
+    assert time.monotonic() - began < 30
+
+
+def is_killed_with_a_child(lives: str) -> None:
+    if os.fork() == 0:
+        until = time.monotonic() + 60
+        while os.path.exists(lives) and time.monotonic() < until:
+            time.sleep(0.05)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_forked_child_does_not_keep_run_waiting(tmp_path: Path) -> None:
+    lives = tmp_path / "lives"
+    lives.touch()
+    began = time.monotonic()
+    try:
+        with pytest.raises(RuntimeError, match="it was killed by SIGKILL"):
+            intranode.run(is_killed_with_a_child, 1, (str(lives),))
+        assert time.monotonic() - began < 30
+    finally:
+        lives.unlink()
 
 
 SCRIPT = """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._calls import arg, bytes_of, folded, length, numbers, vector
-from .._message import Place
+from .._message import IN_PLACE, Place
 from .._op import SUM, Op
 from ..errors import called
 from .messages import Messages
@@ -155,10 +155,11 @@ class Collectives(Messages):
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
         """Starts a Reduce_scatter_block."""
-        send, recv = self._places("start_reduce_scatter", (sendbuf, None), (recvbuf, None))
+        blocks = self.size if sendbuf is None or sendbuf is IN_PLACE else None
+        send, recv = self._places("start_reduce_scatter", (sendbuf, self.size), (recvbuf, blocks))
         with self._checking("start_reduce_scatter"):
-            blocks = length(recv if send is None else send) // self.size
-        return self._scattered(send, recv, [blocks] * self.size, op)
+            one = length(recv if send is None else send) // self.size
+        return self._scattered(send, recv, [one] * self.size, op)
 
     def Ireduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
