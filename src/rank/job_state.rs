@@ -153,7 +153,8 @@ impl StateSampler {
         JobState {
             name: self.name.clone(),
             seen_by: self.rank,
-            ended: snapshots.iter().any(|snapshot| snapshot.poisoned),
+            // One that is not poisoned yet may still arrive.
+            ended: snapshots.iter().all(|snapshot| snapshot.poisoned),
             ranks: snapshots.iter().enumerate().map(rank).collect(),
         }
     }

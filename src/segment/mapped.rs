@@ -148,7 +148,7 @@ impl MappedSegment {
             (even_round, odd_round) if odd_round.next() == even_round => (even_round, even),
             (_, odd_round) => (odd_round, odd),
         };
-        let poisoned = (even.state.load(Relaxed) | odd.state.load(Relaxed)) & POISON != 0;
+        let poisoned = even.state.load(Relaxed) & odd.state.load(Relaxed) & POISON != 0;
         let pid = segment.claims[rank].load(Relaxed);
         Snapshot { round, operation: slot.header.operation(), pid, poisoned }
     }
@@ -230,7 +230,7 @@ pub(crate) struct Snapshot {
     pub(crate) operation: u8,
     /// 0: the rank has not joined yet.
     pub(crate) pid: u32,
-    /// Whether the communicator is poisoned.
+    /// Whether it does not arrive at any further round.
     pub(crate) poisoned: bool,
 }
 
