@@ -63,8 +63,8 @@ impl ShmBackend {
     /// [`Hierarchical::from_env`]. Over MPI there is `intranode_mpi::from_env`, for [`over`](Self::over).
     ///
     /// # Errors
-    /// [`BackendError::MissingConfiguration`] names the variables that are not set,
-    /// [`BackendError::InitializationFailed`] has any other reason.
+    /// [`BackendError::MissingConfiguration`] names those of `COBRE_SHM_NAME`, `COBRE_SHM_RANK` and `COBRE_SHM_SIZE` that are not set, where
+    /// no launcher's variables count; [`BackendError::InitializationFailed`] has any other reason, also one of a launcher's that is missing.
     pub fn from_env() -> Result<Self, BackendError> {
         let missing: Vec<String> = unset().map(str::to_owned).collect();
         let config = if missing.is_empty() {

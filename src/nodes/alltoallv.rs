@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use bytemuck::Pod;
-use bytemuck::allocation::zeroed_vec;
 
 use crate::collective::counts;
 use crate::communicator::call;
 use crate::error::{CountPair, Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
+use crate::nodes::zeros::zeros;
 
 impl<L: Leaders> Hierarchical<L> {
     /// Sends a block of any length to every rank and receives one from every rank, as
@@ -78,7 +78,7 @@ impl<L: Leaders> Hierarchical<L> {
 
         let of_send = blocks(send_counts, send_displs);
         let outgoing = of_send.map(|block| &send[block]).collect::<Vec<_>>().concat();
-        let mut incoming = zeroed_vec(recv_counts.iter().sum());
+        let mut incoming = zeros(recv_counts.iter().sum());
         let width = size_of::<T>();
         session.exchange_blocks(
             bytemuck::cast_slice(&outgoing),

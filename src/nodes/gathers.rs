@@ -1,7 +1,6 @@
 //! barrier, allgather, allgatherv and broadcast over several nodes.
 
 use bytemuck::Pod;
-use bytemuck::allocation::zeroed_vec;
 
 use crate::collective::counts;
 use crate::communicator::call;
@@ -10,6 +9,7 @@ use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::packets::comes_along;
 use crate::nodes::places::packed;
+use crate::nodes::zeros::zeros;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -166,7 +166,7 @@ impl<L: Leaders> Hierarchical<L> {
         if starts == displs {
             return session.gather_all(own, bytemuck::cast_slice_mut(&mut recv[..total]), &bytes);
         }
-        let mut all = zeroed_vec(total);
+        let mut all = zeros(total);
         session.gather_all(own, bytemuck::cast_slice_mut(&mut all), &bytes)?;
         for ((start, displ), count) in starts.iter().zip(displs).zip(counts) {
             recv[*displ..displ + count].copy_from_slice(&all[*start..start + count]);

@@ -1,7 +1,6 @@
 //! gather and gatherv over several nodes.
 
 use bytemuck::Pod;
-use bytemuck::allocation::zeroed_vec;
 
 use crate::collective::counts;
 use crate::communicator::call;
@@ -10,6 +9,7 @@ use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::packed;
+use crate::nodes::zeros::zeros;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -100,7 +100,7 @@ impl<L: Leaders> Hierarchical<L> {
         let Some(recv) = recv else {
             return session.gather_on(bytemuck::cast_slice(send), &mut [], &bytes, root);
         };
-        let mut all = zeroed_vec(counts.iter().sum());
+        let mut all = zeros(counts.iter().sum());
         session.gather_on(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(&mut all), &bytes, root)?;
         for ((start, displ), count) in packed(counts).iter().zip(displs).zip(counts) {
             recv[*displ..displ + count].copy_from_slice(&all[*start..start + count]);

@@ -1,6 +1,6 @@
 //! The communicator of several nodes: its life, and its queries.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crate::communicator::Communicator;
@@ -132,9 +132,15 @@ impl<L: Leaders> Hierarchical<L> {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn abort(&self, code: i32) -> ! {
-        // A forked child is no leader. Where another thread is in an exchange, that learns it from the node, and tells the others.
+        // A forked child is no leader. Where another thread is in an exchange, the other nodes learn it by their time-out.
+        let free = match self.leaders.try_lock() {
+            Ok(leaders) => Some(leaders),
+            // Something has panicked in an exchange, of which nobody has told yet.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
         if !self.node.rank_state.mapped.forked()
-            && let Ok(mut leaders) = self.leaders.try_lock()
+            && let Some(mut leaders) = free
         {
             let (operation, rank) = (crate::error::Operation::Init, self.rank());
             let round = self.state.try_lock().map_or(0, |state| state.round);

@@ -4,12 +4,12 @@
 //! call the one and some the other.
 
 use bytemuck::Pod;
-use bytemuck::allocation::zeroed_vec;
 
 use crate::element::{ReduceOp, Reducible};
 use crate::error::Error;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
+use crate::nodes::zeros::zeros;
 
 impl<L: Leaders> Hierarchical<L> {
     /// An [`allgather`](Hierarchical::allgather) in place: `data` has a block for each rank, in rank order, of which this rank fills
@@ -186,6 +186,6 @@ impl<L: Leaders> Hierarchical<L> {
         let (count, displ) = (counts.get(self.rank()), displs.get(self.rank()));
         let (count, displ) = (count.map_or(0, |count| *count), displ.map_or(0, |displ| *displ));
         let inside = displ.checked_add(count).and_then(|end| data.get(displ..end));
-        inside.map_or_else(|| zeroed_vec(count.min(data.len())), <[T]>::to_vec)
+        inside.map_or_else(|| zeros(count.min(data.len())), <[T]>::to_vec)
     }
 }

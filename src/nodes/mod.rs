@@ -43,3 +43,4 @@ mod steps;
 mod values;
 mod vectors;
 pub(crate) mod waiting;
+mod zeros;

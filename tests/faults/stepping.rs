@@ -9,10 +9,15 @@ use nix::unistd::Pid;
 /// Why nothing can be shown where a rank does not stop in [`begin`].
 pub(crate) const NOT_TRACED: &str = "the system does not let this process be traced";
 
+/// The status of a rank that the system does not let be traced.
+const REFUSED: i32 = 77;
+
 /// What is stepped through begins after this. It ends with [`stop`]. Called by the rank, on its main thread.
 pub(crate) fn begin() -> Result<()> {
-    // After an error the process ends without stopping, which [`has_begun`] detects.
-    ptrace::traceme()?;
+    if let Err(error) = ptrace::traceme() {
+        eprintln!("ptrace: {error}");
+        std::process::exit(REFUSED);
+    }
     stop()
 }
 
@@ -24,11 +29,11 @@ pub(crate) fn stop() -> Result<()> {
 /// let it be traced.
 ///
 /// # Errors
-/// When it has been killed before.
+/// When it has failed, or has been killed, before.
 pub(crate) fn has_begun(pid: Pid) -> Result<bool> {
     match waitpid(pid, None)? {
         WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
-        WaitStatus::Exited(..) => return Ok(false),
+        WaitStatus::Exited(_, REFUSED) => return Ok(false),
         other => bail!("{other:?} before it has begun"),
     }
     ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL | ptrace::Options::PTRACE_O_TRACESYSGOOD)?;

@@ -90,12 +90,13 @@ pub(crate) fn find(process: u32, name: &str) -> io::Result<Mapping> {
 /// Maps the first `len` bytes of it, or all if that is less.
 #[cfg(target_os = "linux")]
 pub(crate) fn find_part(process: u32, name: &str, len: usize) -> io::Result<Mapping> {
-    let file = memfd::find(process, name)?;
+    let kept = KeptFile::not_in_children(|| memfd::find(process, name))?;
+    let file = kept.open()?;
     let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?.min(len);
     if rlimit::refuses(len as u64, 0).is_some() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    let mapping = Mapping::sparse(&file, len, false)?;
+    let mapping = Mapping::sparse(file, len, false)?;
     mapping.leave_out_of_dumps();
     Ok(mapping)
 }
