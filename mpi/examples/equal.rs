@@ -5,7 +5,7 @@
 //! `equal die-started RANK`, `equal freeze-started RANK`: the same with calls that are started and only tested.
 //! `equal freeze-soon RANK`: the same with a time-out that is shorter than leaders have for an answer.
 //!
-//! `equal panic RANK`: that rank freezes, and the hook of rank 1 panics while it waits for it.
+//! `equal panic RANK`: that rank comes late, and the hook of rank 1 panics while it waits for it.
 //! `equal abort-in-fold RANK`: that rank ends the job in an operation of its own.
 //!
 //! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.

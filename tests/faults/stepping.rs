@@ -59,12 +59,16 @@ pub(crate) fn is_at_stop(pid: Pid) -> Result<bool> {
 /// # Errors
 /// When it has crashed, or ended.
 pub(crate) fn step(pid: u32, limit: usize) -> Result<Option<usize>> {
-    let pid = Pid::from_raw(pid.try_into().context("a process ID")?);
+    go_on(Pid::from_raw(pid.try_into().context("a process ID")?), limit, |pid| ptrace::step(pid, None))
+}
+
+/// The same with what resumes the rank until its next step.
+fn go_on(pid: Pid, limit: usize, resume: impl Fn(Pid) -> nix::Result<()>) -> Result<Option<usize>> {
     if !has_begun(pid)? {
         return Ok(None);
     }
     for steps in 0..limit {
-        ptrace::step(pid, None)?;
+        resume(pid)?;
         if is_at_stop(pid)? {
             return Ok(Some(steps));
         }
@@ -78,17 +82,11 @@ pub(crate) fn step(pid: u32, limit: usize) -> Result<Option<usize>> {
 /// # Errors
 /// When it has crashed, or ended.
 pub(crate) fn run_until(pid: Pid, calls: usize) -> Result<Option<bool>> {
-    if !has_begun(pid)? {
-        return Ok(None);
+    let Some(made) = go_on(pid, calls, |pid| ptrace::syscall(pid, None))? else { return Ok(None) };
+    if made == calls {
+        kill(pid, Signal::SIGKILL)?;
     }
-    for _ in 0..calls {
-        ptrace::syscall(pid, None)?;
-        if is_at_stop(pid)? {
-            return Ok(Some(true));
-        }
-    }
-    kill(pid, Signal::SIGKILL)?;
-    Ok(Some(false))
+    Ok(Some(made < calls))
 }
 
 /// At which of its steps a rank is killed: at the last, at the first, and then in turns anywhere and where it is decided whether
