@@ -2,7 +2,7 @@
 //!
 //! A wake-up that was lost is a delay of up to 10 ms, after which a sleeper looks again. On a busy machine a thread that is
 //! awake may get its processor as late. So the time for which the threads wait for a processor, which the kernel counts, is
-//! no part of the delay.
+//! no part of the delay. A hypervisor, too, may take the processor away for as long: a turn in which it did is left out.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -63,7 +63,7 @@ impl<'c> Turns<'c> {
 
     /// In each turn the sleeper waits until its element 0 is at least the turn's number, counted from 1, and the writer makes
     /// it so: it calls `before`, and then `write` with the sleeper's rank and that number. Collective. Returns the sleeper's
-    /// delays, but for those turns in which the writer was held up; nothing on a writer.
+    /// delays, but for those turns in which the writer was held up, or the hypervisor was; nothing on a writer.
     pub(super) fn play(
         &self,
         mut before: impl FnMut(u64) -> anyhow::Result<()>,
@@ -91,7 +91,7 @@ impl<'c> Turns<'c> {
             .into_iter()
             .zip(held_up)
             .filter(|(_, held_up)| *held_up == 0)
-            .map(|(delay, _)| delay)
+            .filter_map(|(delay, _)| delay)
             .collect())
     }
 
@@ -120,16 +120,40 @@ impl<'c> Turns<'c> {
         Ok(())
     }
 
-    fn one_sleep(&self, clock: &Queued, turn: u64) -> anyhow::Result<Duration> {
+    /// `None`: the hypervisor has taken a processor away.
+    fn one_sleep(&self, clock: &Queued, turn: u64) -> anyhow::Result<Option<Duration>> {
         let writer = self.other();
-        let queued = clock.read();
+        let (stolen, queued) = (stolen(), clock.read());
         self.ready.at(writer)?.store(0, turn);
         // Both sides are at the decisive place at the same time in some of the turns.
         spin(turn % 61);
         self.cells.wait_until(0, Until::Ge(turn))?;
         let (end, queued) = (now(), clock.read() - queued);
         let written = self.written.at(writer)?.load(0);
-        Ok(Duration::from_nanos(end.saturating_sub(written).saturating_sub(queued)))
+        let delay = Duration::from_nanos(end.saturating_sub(written).saturating_sub(queued));
+        // What may be a wake-up that was lost.
+        const LONG: Duration = Duration::from_millis(5);
+        Ok(Some(delay).filter(|delay| *delay < LONG || !rises(stolen)))
+    }
+}
+
+/// For how long the hypervisor has taken processors away, in hundredths of a second. 0 where the system does not say so.
+fn stolen() -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let steal = text.lines().next().and_then(|processors| processors.split_whitespace().nth(8));
+    steal.and_then(|steal| steal.parse().ok()).unwrap_or(0)
+}
+
+/// Whether [`stolen`] is more than before, or becomes so at the next ticks of the kernel, when it counts that.
+fn rises(before: u64) -> bool {
+    const TICKS: Duration = Duration::from_millis(20);
+    let start = Instant::now();
+    loop {
+        match stolen() > before {
+            false if start.elapsed() < TICKS => std::thread::yield_now(),
+            rises => return rises,
+        }
     }
 }
 

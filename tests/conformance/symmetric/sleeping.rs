@@ -104,7 +104,7 @@ pub(super) fn never_late(comm: &Communicator, number: u64) -> Outcome {
     let delays = turns.play(pause, |target, turn| write(comm, &turns, kind(turn), target, turn))?;
     let lost: Vec<_> = delays.iter().filter(|delay| LOST.contains(delay)).collect();
     ensure!(lost.is_empty(), "of {number} sleeps these have ended when a timer did: {lost:?}");
-    // Another system on this machine may take the processor away for as long, which the kernel does not count.
+    // A hypervisor that does not say so may take the processor away for as long.
     let late: Vec<_> = delays.iter().filter(|delay| **delay > LOST.start).collect();
     ensure!(late.len() as u64 <= 1 + number / 10_000, "of {number} sleeps these have ended late: {late:?}");
     ensure!(
