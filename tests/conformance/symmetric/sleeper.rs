@@ -63,7 +63,7 @@ impl<'c> Turns<'c> {
 
     /// In each turn the sleeper waits until its element 0 is at least the turn's number, counted from 1, and the writer makes
     /// it so: it calls `before`, and then `write` with the sleeper's rank and that number. Collective. Returns the sleeper's
-    /// delays, but for those turns in which the writer was held up, or the hypervisor was; nothing on a writer.
+    /// delays, but for those turns in which the writer was held up or a processor was stolen; nothing on a writer.
     pub(super) fn play(
         &self,
         mut before: impl FnMut(u64) -> anyhow::Result<()>,
