@@ -164,6 +164,7 @@ pub use nodes::hierarchical::Hierarchical;
 pub use nodes::leaders::Leaders;
 pub use nodes::local::LocalLeaders;
 pub use nodes::map::NodeMap;
+pub use nodes::roll_call::{Awaited, RollCall};
 pub use nodes::waiting::{LeadersError, Waiting};
 pub use rank::job_state::{JobState, RankStatus};
 pub use region::buffer::Buffer;

@@ -6,11 +6,12 @@
 //! `equal freeze-soon RANK`: the same with a time-out that is shorter than leaders have for an answer.
 //!
 //! `equal panic RANK`: that rank comes late, and the hook of rank 1 panics while it waits for it.
-//! `equal abort-in-fold RANK`: that rank ends the job in an operation of its own.
+//! `equal late-fold RANK`, `equal abort-in-fold RANK`: that rank comes late, or ends the job, in an operation of its own.
 //!
 //! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.
 //! `equal pss MEGABYTES`: data of this size in one copy a node; how much memory the ranks of each node have for it.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -47,10 +48,11 @@ fn main() -> Result<(), Failure> {
         ["die-started", rank] => fails(&comm, rank.parse()?, die, (only_tests, 50)),
         ["freeze-started", rank] => fails(&comm, rank.parse()?, freeze, (only_tests, 50)),
         ["panic", rank] => fails(&comm, rank.parse()?, pause, (panics, 10)),
-        ["abort-in-fold", rank] => abort_in_a_fold(&comm, rank.parse()?),
+        ["late-fold", rank] => in_a_fold(&comm, rank.parse()?, pause),
+        ["abort-in-fold", rank] => in_a_fold(&comm, rank.parse()?, || comm.abort(3)),
         _ => Err(
             "usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started | -soon] RANK | \
-                  panic RANK | abort-in-fold RANK]"
+                  panic RANK | late-fold RANK | abort-in-fold RANK]"
                 .into(),
         ),
     }
@@ -268,12 +270,13 @@ fn panics(comm: &Comm) -> Result<(), intranode::Error> {
     catch_unwind(AssertUnwindSafe(|| comm.barrier())).unwrap_or_else(|_| comm.barrier())
 }
 
-/// A sum that goes from node to node, in which a rank ends the job. Those that are done before compute meanwhile.
-fn abort_in_a_fold(comm: &Comm, victim: usize) -> Result<(), Failure> {
+/// A sum that goes from node to node, in which a rank ends. Those that are done before compute meanwhile.
+fn in_a_fold(comm: &Comm, victim: usize, end: impl Fn()) -> Result<(), Failure> {
     let (begun, len) = (Instant::now(), 20_000);
+    let ends = Cell::new(comm.rank() == victim);
     let combine = |acc: &mut u64, x: &u64| {
-        if comm.rank() == victim {
-            comm.abort(3);
+        if ends.take() {
+            end();
         }
         *acc += x;
     };

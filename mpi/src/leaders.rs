@@ -3,14 +3,14 @@
 //! MPI may read and write a buffer until its request is complete, and there is no way to take that back. So the buffers of a call
 //! are its own, and those of a call that has failed, or in which a hook has panicked, are never freed.
 //!
-//! **Who is late.** MPI tells when a call is complete, not who is missing. So a leader whose time is over calls the roll: a
-//! leader that is in a call of the leaders, and not somewhere else, answers.
+//! **Who is late.** MPI tells when a call is complete, not who is missing. So a leader whose time is over asks the others whom they wait
+//! for: see [`RollCall`]. Within a broadcast of MPI nobody can say that.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
 use ferrompi::Communicator;
-use intranode::{Leaders, LeadersError, Waiting};
+use intranode::{Awaited, Leaders, LeadersError, RollCall, Waiting};
 
 use crate::ring::Ring;
 use crate::started::{Started, Then};
@@ -19,7 +19,8 @@ use crate::started::{Started, Then};
 pub(crate) const DATA: i32 = 1;
 const CONTROL: i32 = 2;
 
-/// The first byte of a control message: a failure, whose notice follows; a question who is there, and the answer.
+/// The first byte of a control message: a failure, whose notice follows; a question whom a leader waits for, and the answer, with what
+/// the sender awaits itself.
 const FAILED: u8 = 0;
 const ASKED: u8 = 1;
 const HERE: u8 = 2;
@@ -37,12 +38,14 @@ pub struct MpiLeaders {
     started: Option<Started>,
     /// What a leader has told of the failure of its node, while this one could still complete a call.
     heard: Option<Vec<u8>>,
+    /// The node that this leader awaits, if that is known, and since when.
+    awaits: (Option<usize>, Instant),
 }
 
 impl MpiLeaders {
     /// Leaders over a communicator of theirs, which nobody else uses. Not collective.
     pub fn new(comm: Communicator) -> Self {
-        MpiLeaders { comm, started: None, heard: None }
+        MpiLeaders { comm, started: None, heard: None, awaits: (None, Instant::now()) }
     }
 
     /// Tests a call until it is complete.
@@ -52,6 +55,10 @@ impl MpiLeaders {
         wait: &mut Waiting<'_>,
     ) -> Result<(), LeadersError> {
         loop {
+            if started.missed.is_none() {
+                wait.restart();
+            }
+            self.awaits = started.awaits();
             // In this order: the call may be complete on a node that has failed in the next one.
             let told = self.look();
             if started.go_on(&self.comm)? {
@@ -60,13 +67,10 @@ impl MpiLeaders {
             if told {
                 return Err(self.failed());
             }
-            started.missed.get_or_insert_with(|| {
-                wait.restart();
-                Instant::now()
-            });
-            if wait.is_over() {
+            if let Some(timeout) = wait.timeout().filter(|_| wait.is_over()) {
                 // The ranks of the node are not to give this leader up meanwhile.
-                return Err(self.late(ROLL_CALL, || wait.pause()));
+                self.roll_call(timeout, ROLL_CALL, || wait.pause())?;
+                started.missed = None;
             }
             wait.pause()?;
         }
@@ -82,12 +86,24 @@ impl MpiLeaders {
         self.heard.is_some()
     }
 
-    fn hear(&mut self, from: i32, control: &[u8]) {
-        match control.split_first() {
-            Some((&FAILED, notice)) => self.heard = Some(notice.to_vec()),
-            Some((&ASKED, _)) => self.tell(from, &[HERE]),
+    /// Returns what the sender awaits, if it says that.
+    fn hear(&mut self, from: i32, control: &[u8]) -> Option<Awaited> {
+        let (kind, rest) = control.split_first()?;
+        match *kind {
+            FAILED => {
+                self.heard = Some(rest.to_vec());
+                return None;
+            }
+            ASKED => self.tell(from, &self.awaited(HERE)),
             _ => {}
         }
+        Awaited::from_bytes(rest)
+    }
+
+    /// What this leader awaits, in a message.
+    fn awaited(&self, kind: u8) -> Vec<u8> {
+        let (node, since) = self.awaits;
+        [&[kind][..], &Awaited::new(node, since.elapsed()).to_bytes()].concat()
     }
 
     fn failed(&mut self) -> LeadersError {
@@ -114,34 +130,35 @@ impl MpiLeaders {
         (0..nodes).filter(move |node| *node != own)
     }
 
-    /// The first node whose leader is not in a call of the leaders. If all are, the time-outs of the calls differ: the next.
-    fn late(
+    /// Whether somebody is late: see [`RollCall`].
+    fn roll_call(
         &mut self,
-        roll_call: Duration,
+        timeout: Duration,
+        within: Duration,
         mut pause: impl FnMut() -> Result<(), LeadersError>,
-    ) -> LeadersError {
-        self.others().for_each(|node| self.tell(node, &[ASKED]));
-        let mut missing: Vec<i32> = self.others().collect();
+    ) -> Result<(), LeadersError> {
+        let asked = self.awaited(ASKED);
+        self.others().for_each(|node| self.tell(node, &asked));
+        let mut roll_call = RollCall::new(self.nodes(), self.node(), self.awaits.0, timeout);
         let begun = Instant::now();
-        while !missing.is_empty() && begun.elapsed() < roll_call {
+        loop {
+            let is_over = begun.elapsed() >= within;
             match self.control() {
                 Some((from, control)) => {
-                    self.hear(from, &control);
-                    if self.heard.is_some() {
-                        return self.failed();
-                    }
                     // Who asks is there too.
-                    missing.retain(|node| *node != from);
-                }
-                None => {
-                    if let Err(error) = pause() {
-                        return error;
+                    if let Some(awaited) = self.hear(from, &control) {
+                        roll_call.hear(from as usize, awaited);
                     }
                 }
+                None => pause()?,
+            }
+            if self.heard.is_some() {
+                return Err(self.failed());
+            }
+            if let Some(outcome) = roll_call.outcome(is_over) {
+                return outcome;
             }
         }
-        let next = (self.comm.rank() + 1) % self.comm.size();
-        LeadersError::Late { node: missing.first().copied().unwrap_or(next) as usize }
     }
 }
 
@@ -169,7 +186,7 @@ impl Leaders for MpiLeaders {
         // One after the other: each has a buffer.
         for piece in data.chunks_mut(PIECE) {
             let (len, mut started) = (piece.len(), Started::new(piece, None));
-            started.post(0..len, Then::Keep, |buffer| self.comm.ibroadcast(buffer, root as i32))?;
+            started.post(0..len, None, Then::Keep, |buffer| self.comm.ibroadcast(buffer, root as i32))?;
             self.complete(started, wait)?;
         }
         Ok(())
@@ -177,14 +194,15 @@ impl Leaders for MpiLeaders {
 
     fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
         let mut started = Started::new(&mut [] as &mut [u8], None);
-        started.post_send(data, |buffer| self.comm.isend(buffer, to as i32, DATA))?;
+        started.post_send(data, to, |buffer| self.comm.isend(buffer, to as i32, DATA))?;
         self.complete(started, wait)
     }
 
     fn recv(&mut self, data: &mut [u8], from: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
         for piece in data.chunks_mut(PIECE) {
             let (len, mut started) = (piece.len(), Started::new(piece, None));
-            started.post(0..len, Then::Keep, |buffer| self.comm.irecv(buffer, from as i32, DATA))?;
+            started
+                .post(0..len, Some(from), Then::Keep, |buffer| self.comm.irecv(buffer, from as i32, DATA))?;
             self.complete(started, wait)?;
         }
         Ok(())
@@ -197,21 +215,21 @@ impl Leaders for MpiLeaders {
 
     fn start_broadcast(&mut self, data: Vec<u8>, root: usize) -> Result<(), LeadersError> {
         let (len, mut started) = (data.len(), Started::new(data, None));
-        started.post(0..len, Then::Keep, |buffer| self.comm.ibroadcast(buffer, root as i32))?;
+        started.post(0..len, None, Then::Keep, |buffer| self.comm.ibroadcast(buffer, root as i32))?;
         self.started = Some(started);
         Ok(())
     }
 
     fn start_send(&mut self, data: Vec<u8>, to: usize) -> Result<(), LeadersError> {
         let (len, mut started) = (data.len(), Started::new(data, None));
-        started.post(0..len, Then::Drop, |buffer| self.comm.isend(buffer, to as i32, DATA))?;
+        started.post(0..len, Some(to), Then::Drop, |buffer| self.comm.isend(buffer, to as i32, DATA))?;
         self.started = Some(started);
         Ok(())
     }
 
     fn start_recv(&mut self, data: Vec<u8>, from: usize) -> Result<(), LeadersError> {
         let (len, mut started) = (data.len(), Started::new(data, None));
-        started.post(0..len, Then::Keep, |buffer| self.comm.irecv(buffer, from as i32, DATA))?;
+        started.post(0..len, Some(from), Then::Keep, |buffer| self.comm.irecv(buffer, from as i32, DATA))?;
         self.started = Some(started);
         Ok(())
     }
@@ -220,6 +238,7 @@ impl Leaders for MpiLeaders {
         let Some(mut started) = self.started.take() else {
             return Err(LeadersError::Transport { reason: "no call of the leaders was started".to_owned() });
         };
+        self.awaits = started.awaits();
         // In this order: the call may be complete on a node that has failed in the next one.
         let told = self.look();
         if started.go_on(&self.comm)? {
@@ -228,14 +247,15 @@ impl Leaders for MpiLeaders {
         if told {
             return Err(self.failed());
         }
-        let missed = *started.missed.get_or_insert_with(Instant::now);
-        if let Some(timeout) = timeout.filter(|timeout| missed.elapsed() >= *timeout) {
+        let waited = started.awaits().1.elapsed();
+        if let Some(timeout) = timeout.filter(|timeout| waited >= *timeout) {
             // It is shorter where the ranks of the node would give this leader up meanwhile.
             let yields = || {
                 std::thread::yield_now();
                 Ok(())
             };
-            return Err(self.late(ROLL_CALL.min(timeout / 4), yields));
+            self.roll_call(timeout, ROLL_CALL.min(timeout / 4), yields)?;
+            started.missed = None;
         }
         self.started = Some(started);
         Ok(None)

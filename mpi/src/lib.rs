@@ -27,7 +27,7 @@
 //! **Failures.** A rank that dies is named on every rank of its node within milliseconds, and on the other nodes as soon as their
 //! leaders wait for that node. MPI itself cannot go on then: end the program, by `std::process::exit` and not by returning from `main`, which drops
 //! `Mpi`: `MPI_Finalize` waits for all ranks, also for one that is frozen. Most launchers end the other processes of the job by
-//! themselves when one is killed.
+//! themselves when one is killed. MPI does not tell that a leader has left: where it is awaited it is late.
 //!
 //! [`Hierarchical`]: intranode::Hierarchical
 //! [`ThreadLevel::Serialized`]: ferrompi::ThreadLevel::Serialized

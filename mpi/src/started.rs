@@ -17,7 +17,7 @@ pub(crate) struct Started<D = Vec<u8>> {
     open: Vec<Open>,
     /// That of an allgatherv.
     ring: Option<Ring>,
-    /// Since when a test has found nothing new.
+    /// Since when tests have found nothing new.
     pub(crate) missed: Option<Instant>,
 }
 
@@ -35,6 +35,8 @@ struct Open {
     buffer: Vec<u8>,
     place: Range<usize>,
     then: Then,
+    /// The other node, if it is a message.
+    node: Option<usize>,
 }
 
 impl Drop for Open {
@@ -58,13 +60,14 @@ impl<D: AsRef<[u8]> + AsMut<[u8]>> Started<D> {
     pub(crate) fn post(
         &mut self,
         part: Range<usize>,
+        node: Option<usize>,
         then: Then,
         start: impl Fn(&mut [u8]) -> ferrompi::Result<Request>,
     ) -> Result<(), LeadersError> {
         for begin in part.clone().step_by(PIECE) {
             let place = begin..part.end.min(begin + PIECE);
             let buffer = self.data.as_ref()[place.clone()].to_vec();
-            self.add(buffer, place, then, &start)?;
+            self.add((buffer, place, then, node), &start)?;
         }
         Ok(())
     }
@@ -76,21 +79,28 @@ impl<D: AsRef<[u8]> + AsMut<[u8]>> Started<D> {
     pub(crate) fn post_send(
         &mut self,
         data: &[u8],
+        to: usize,
         start: impl Fn(&mut [u8]) -> ferrompi::Result<Request>,
     ) -> Result<(), LeadersError> {
-        data.chunks(PIECE).try_for_each(|piece| self.add(piece.to_vec(), 0..0, Then::Drop, &start))
+        data.chunks(PIECE).try_for_each(|piece| self.add((piece.to_vec(), 0..0, Then::Drop, Some(to)), &start))
     }
 
     fn add(
         &mut self,
-        mut buffer: Vec<u8>,
-        place: Range<usize>,
-        then: Then,
+        (mut buffer, place, then, node): (Vec<u8>, Range<usize>, Then, Option<usize>),
         start: impl Fn(&mut [u8]) -> ferrompi::Result<Request>,
     ) -> Result<(), LeadersError> {
         let request = start(&mut buffer).map_err(transport)?;
-        self.open.push(Open { request: Some(request), buffer, place, then });
+        self.open.push(Open { request: Some(request), buffer, place, then, node });
         Ok(())
+    }
+
+    /// The node that is awaited, if that is known, and since when: the one that sends, if there are two.
+    pub(crate) fn awaits(&mut self) -> (Option<usize>, Instant) {
+        let since = *self.missed.get_or_insert_with(Instant::now);
+        let keeps = |open: &&Open| matches!(open.then, Then::Keep);
+        let open = self.open.iter().find(keeps).or(self.open.first());
+        (open.and_then(|open| open.node), since)
     }
 
     /// Goes on as far as that takes no waiting. Whether the call is complete.
@@ -127,8 +137,8 @@ impl<D: AsRef<[u8]> + AsMut<[u8]>> Started<D> {
         let Some(Step { own, next, theirs, before }) = self.ring.as_mut().and_then(Ring::next) else {
             return Ok(false);
         };
-        self.post(own, Then::Drop, |buffer| comm.isend(buffer, next as i32, DATA))?;
-        self.post(theirs, Then::Keep, |buffer| comm.irecv(buffer, before as i32, DATA))?;
+        self.post(own, Some(next), Then::Drop, |buffer| comm.isend(buffer, next as i32, DATA))?;
+        self.post(theirs, Some(before), Then::Keep, |buffer| comm.irecv(buffer, before as i32, DATA))?;
         Ok(true)
     }
 }

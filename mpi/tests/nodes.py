@@ -122,6 +122,10 @@ def mpich(cases, program, environment):
         lambda: told(equals([1, 2], "panic", 0), dict.fromkeys([1, 2], "rank 1 .*its thread panicked")),
     )
     cases.case(
+        "mpich: a leader is late in a fold, and another one is done",
+        lambda: told(equals([1, 1, 1], "late-fold", 1), {2: "node 1 .* did not come"}),
+    )
+    cases.case(
         "mpich: a leader aborts in a fold",
         lambda: told(outlived([2, 2, 1], "abort-in-fold", 2), dict.fromkeys([3, 4], "rank 2 .*code 3")),
     )

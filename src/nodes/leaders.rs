@@ -16,6 +16,8 @@ use crate::nodes::waiting::{LeadersError, Waiting};
 /// one at a time, and makes no other call but [`fail`](Leaders::fail) before that is complete. A call may be started by some leaders,
 /// while others wait in its first form: both exchange the same messages.
 ///
+/// Where a leader is late, others may wait for one another: [`RollCall`](crate::RollCall) finds out whom to name.
+///
 /// ```
 /// use std::time::Duration;
 /// use intranode::{Leaders, LeadersError, Waiting};

@@ -17,12 +17,14 @@ use crate::message::request::Request;
 use crate::nodes::desk::pause;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::packed;
-use crate::nodes::waiting::{LeadersError, Waiting, roll_call};
+use crate::nodes::roll_call::{Awaited, RollCall};
+use crate::nodes::waiting::{LeadersError, Waiting, roll_call_within};
 
 const DATA: u64 = 1;
 const CONTROL: u64 = 2;
 
-/// The first byte of a control message: a failure, whose notice follows; a question who is there, and the answer.
+/// The first byte of a control message: a failure, whose notice follows; a question whom a leader waits for, and the answer, with what
+/// the sender awaits itself.
 const FAILED: u8 = 0;
 const ASKED: u8 = 1;
 const HERE: u8 = 2;
@@ -56,18 +58,22 @@ impl fmt::Debug for LocalLeaders {
 /// A call that is tested.
 struct Started {
     call: Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send>>,
-    /// Of a message: the other node, and since when it has been missed. A collective has a time-out of its own.
-    message: Option<(usize, Option<Instant>)>,
+    /// Of a message: the other node. A collective has a time-out of its own.
+    message: Option<usize>,
+    /// Since when a test has found nothing.
+    missed: Option<Instant>,
 }
 
 /// The messages between leaders.
 #[derive(Debug)]
 struct Mail {
     messages: Messages,
-    /// The nodes of the other leaders.
-    others: Vec<usize>,
+    own: usize,
+    nodes: usize,
     /// What a leader has told of the failure of its node, while this one could still complete a call.
     heard: Option<Vec<u8>>,
+    /// What this leader awaits: the other node of a message, and since when.
+    awaits: (Option<usize>, Instant),
 }
 
 impl LocalLeaders {
@@ -76,8 +82,8 @@ impl LocalLeaders {
     /// # Errors
     /// As [`Communicator::messages`].
     pub fn new(comm: Communicator) -> Result<Self, Error> {
-        let others = (0..comm.size()).filter(|node| *node != comm.rank()).collect();
-        let mail = Mail { messages: comm.messages()?, others, heard: None };
+        let (messages, awaits) = (comm.messages()?, (None, Instant::now()));
+        let mail = Mail { messages, own: comm.rank(), nodes: comm.size(), heard: None, awaits };
         Ok(LocalLeaders { started: None, mail: Arc::new(Mutex::new(mail)), comm: Arc::new(comm) })
     }
 }
@@ -167,19 +173,23 @@ impl Leaders for LocalLeaders {
     }
 
     fn test(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, LeadersError> {
-        let Some(Started { call, message }) = &mut self.started else {
+        let Some(Started { call, message, missed }) = &mut self.started else {
             return Err(LeadersError::Transport { reason: "no call of the leaders was started".to_owned() });
         };
         // In this order: the call may be complete on a node that has failed in the next one.
-        let told = lock(&self.mail).look();
+        let told = lock(&self.mail).look_awaiting(*message, missed.unwrap_or_else(Instant::now));
         let result = match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,
             Poll::Pending if told => return Err(lock(&self.mail).failed()),
             Poll::Pending => {
-                let Some((node, missed)) = message else { return Ok(None) };
                 let since = *missed.get_or_insert_with(Instant::now);
-                let is_late = timeout.is_some_and(|timeout| since.elapsed() >= timeout);
-                return if is_late { Err(lock(&self.mail).late(*node, timeout)) } else { Ok(None) };
+                if let (Some(node), Some(timeout)) = (*message, timeout)
+                    && since.elapsed() >= timeout
+                {
+                    lock(&self.mail).roll_call(node, timeout)?;
+                    *missed = None;
+                }
+                return Ok(None);
             }
         };
         let is_message = message.is_some();
@@ -213,7 +223,7 @@ impl LocalLeaders {
         message: Option<usize>,
         call: impl Future<Output = Result<Vec<u8>, Error>> + Send + 'static,
     ) -> Result<(), LeadersError> {
-        self.started = Some(Started { call: Box::pin(call), message: message.map(|node| (node, None)) });
+        self.started = Some(Started { call: Box::pin(call), message, missed: None });
         Ok(())
     }
 }
@@ -248,12 +258,17 @@ impl Mail {
         wait: &mut Waiting<'_>,
     ) -> Result<(), LeadersError> {
         loop {
-            let told = self.look();
+            let told = self.look_awaiting(Some(node), wait.begun());
             match self.messages.test(&mut request) {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) if told => return Err(self.failed()),
-                Ok(None) if wait.is_over() => return Err(self.late(node, wait.timeout())),
-                Ok(None) => wait.pause()?,
+                Ok(None) => match wait.timeout().filter(|timeout| wait.waited() >= *timeout) {
+                    Some(timeout) => {
+                        self.roll_call(node, timeout)?;
+                        wait.restart();
+                    }
+                    None => wait.pause()?,
+                },
                 Err(error) => return Err(self.blamed(error)),
             }
         }
@@ -263,7 +278,7 @@ impl Mail {
     fn complete<R>(&mut self, mut pending: Pending<'_, R>, wait: &mut Waiting<'_>) -> Result<R, LeadersError> {
         loop {
             // In this order: the call may be complete on a node that has failed in the next one.
-            let told = self.look();
+            let told = self.look_awaiting(None, wait.begun());
             if pending.test() {
                 return pending.wait().map_err(|error| self.blamed(error));
             }
@@ -272,6 +287,12 @@ impl Mail {
             }
             wait.pause()?;
         }
+    }
+
+    /// Looks while a message to or from a node has been awaited since then, or a collective.
+    fn look_awaiting(&mut self, node: Option<usize>, since: Instant) -> bool {
+        self.awaits = (node, since);
+        self.look()
     }
 
     /// Whether a leader has told of the failure of its node. Answers those who ask.
@@ -291,12 +312,24 @@ impl Mail {
         Some((from, control))
     }
 
-    fn hear(&mut self, from: usize, control: &[u8]) {
-        match control.split_first() {
-            Some((&FAILED, notice)) => self.heard = Some(notice.to_vec()),
-            Some((&ASKED, _)) => self.tell(from, &[HERE]),
+    /// Returns what the sender awaits, if it says that.
+    fn hear(&mut self, from: usize, control: &[u8]) -> Option<Awaited> {
+        let (kind, rest) = control.split_first()?;
+        match *kind {
+            FAILED => {
+                self.heard = Some(rest.to_vec());
+                return None;
+            }
+            ASKED => self.tell(from, &self.awaited(HERE)),
             _ => {}
         }
+        Awaited::from_bytes(rest)
+    }
+
+    /// What this leader awaits, in a message.
+    fn awaited(&self, kind: u8) -> Vec<u8> {
+        let (node, since) = self.awaits;
+        [&[kind][..], &Awaited::new(node, since.elapsed()).to_bytes()].concat()
     }
 
     fn tell(&mut self, node: usize, control: &[u8]) {
@@ -304,29 +337,33 @@ impl Mail {
     }
 
     fn tell_all(&mut self, control: &[u8]) {
-        (0..self.others.len()).for_each(|index| self.tell(self.others[index], control));
+        let own = self.own;
+        (0..self.nodes).filter(|node| *node != own).for_each(|node| self.tell(node, control));
     }
 
-    /// Who is late where this leader waits for `node`: that may wait for another one itself, as where a fold goes from node to node.
-    /// So the leaders call the roll: who is in a call of theirs, and not somewhere else, answers.
-    fn late(&mut self, node: usize, timeout: Option<Duration>) -> LeadersError {
-        self.tell_all(&[ASKED]);
-        let mut missing = self.others.clone();
+    /// Whether somebody is late where this leader waits for `node`: see [`RollCall`].
+    fn roll_call(&mut self, node: usize, timeout: Duration) -> Result<(), LeadersError> {
+        self.tell_all(&self.awaited(ASKED));
+        let mut roll_call = RollCall::new(self.nodes, self.own, Some(node), timeout);
         let begun = Instant::now();
-        while !missing.is_empty() && begun.elapsed() < roll_call(timeout) {
-            let Some((from, control)) = self.control() else {
-                thread::yield_now();
-                continue;
-            };
-            self.hear(from, &control);
-            if self.heard.is_some() {
-                return self.failed();
+        loop {
+            let is_over = begun.elapsed() >= roll_call_within(timeout);
+            match self.control() {
+                Some((from, control)) => {
+                    // Who asks is there too.
+                    if let Some(awaited) = self.hear(from, &control) {
+                        roll_call.hear(from, awaited);
+                    }
+                }
+                None => thread::yield_now(),
             }
-            // Who asks is there too.
-            missing.retain(|node| *node != from);
+            if self.heard.is_some() {
+                return Err(self.failed());
+            }
+            if let Some(outcome) = roll_call.outcome(is_over) {
+                return outcome;
+            }
         }
-        let late = if missing.contains(&node) { None } else { missing.first().copied() };
-        LeadersError::Late { node: late.unwrap_or(node) }
     }
 
     fn failed(&mut self) -> LeadersError {

@@ -30,6 +30,7 @@ mod queue;
 mod reduce;
 mod reductions;
 mod replicas;
+pub(crate) mod roll_call;
 mod rooted_in_place;
 mod rooted_moves;
 mod scatters;

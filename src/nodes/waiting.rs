@@ -138,8 +138,13 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
-    /// The time-out, if there is one.
-    pub(super) fn timeout(&self) -> Option<Duration> {
+    /// Since when the current message has been awaited.
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// The time-out, if there is one. Example: [`RollCall`](crate::RollCall).
+    pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
@@ -147,6 +152,12 @@ impl<'a> Waiting<'a> {
     /// call of a [`Leaders`](crate::Leaders); an implementation whose call waits for several messages does so after each. Example: [`Waiting`].
     pub fn restart(&mut self) {
         self.begun = Instant::now();
+    }
+
+    /// For how long the current message has been awaited: what a leader answers in a [`RollCall`](crate::RollCall). Example:
+    /// [`RollCall`](crate::RollCall).
+    pub fn waited(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Whether the time-out is over: the call is to return [`LeadersError::Late`]. Example: [`Waiting`].
@@ -171,9 +182,9 @@ pub(super) fn pause_since(begun: Instant) {
     if begun.elapsed() < POLLS { thread::yield_now() } else { thread::sleep(SLEEP) }
 }
 
-/// How long a leader asks who is there, when its time-out is over. The ranks of its node wait meanwhile, and are not to give it up.
-pub(super) fn roll_call(timeout: Option<Duration>) -> Duration {
-    timeout.map_or(ROLL_CALL, |timeout| ROLL_CALL.min(timeout / 4))
+/// How long a leader waits for answers, when its time-out is over. The ranks of its node wait meanwhile, and are not to give it up.
+pub(super) fn roll_call_within(timeout: Duration) -> Duration {
+    ROLL_CALL.min(timeout / 4)
 }
 
 /// Several times within the time-out of the ranks that wait.

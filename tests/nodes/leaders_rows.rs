@@ -20,6 +20,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_name_who_is_late_and_not_who_waits_for_it).ranks(&[4]).timeout(TIMEOUT),
         row!(nodes_whose_leaders_bring_too_little).ranks(&[3]),
         row!(nodes_whose_leader_panics).ranks(&[3]).timeout(TIMEOUT),
+        row!(nodes_that_wait_for_their_turn_in_gather).ranks(&[12]).timeout(TIMEOUT),
+        row!(nodes_that_wait_for_their_turn_in_scatter).ranks(&[12]).timeout(TIMEOUT),
+        row!(nodes_name_who_is_late_and_not_who_is_done).ranks(&[4]).timeout(TIMEOUT),
         row!(nodes_of_which_a_forked_child_aborts).ranks(&[3]).processes_only(),
         row!(nodes_whose_leader_aborts_in_an_operation)
             .ranks(&[3])
@@ -76,6 +79,7 @@ impl Odd {
         while begun.elapsed() < self.delay {
             wait.pause()?;
         }
+        wait.restart();
         Ok(())
     }
 }
@@ -170,6 +174,61 @@ fn nodes_name_who_is_late_and_not_who_waits_for_it(comm: Communicator) -> Outcom
     match nodes.allreduce_with(&vec![1; len], &mut vec![0; len], "sum", is_late) {
         Err(Error::TimedOut { late, .. }) => ensure!(*late == [0], "{late:?}"),
         Err(Error::NodeLate(late)) => ensure!(late.node == 0, "{late:?}"),
+        other => ensure!(false, "{other:?}"),
+    }
+    Ok(comm.barrier()?)
+}
+
+/// The last node waits longer than the time-out for its turn, and the root for none of the nodes.
+fn nodes_that_wait_for_their_turn_in_gather(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let nodes = join(&comm, NodeMap::even(size, size)?, TURN, Fault::None)?;
+    let mut all = vec![0; LONG * size];
+    nodes.gather(&vec![rank as u64; LONG], (rank == 0).then_some(&mut all[..]), 0)?;
+    ensure!(rank != 0 || (0..size).all(|from| all[from * LONG..][..LONG] == vec![from as u64; LONG]));
+    Ok(())
+}
+
+fn nodes_that_wait_for_their_turn_in_scatter(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let nodes = join(&comm, NodeMap::even(size, size)?, TURN, Fault::None)?;
+    let all: Vec<u64> = (0..LONG * size).map(|index| (index / LONG) as u64).collect();
+    let mut own = vec![0; LONG];
+    nodes.scatter((rank == 0).then_some(&all[..]), &mut own, 0)?;
+    ensure!(own == vec![rank as u64; LONG]);
+    Ok(())
+}
+
+/// Eleven of them are longer than the time-out.
+const TURN: Duration = TIMEOUT.checked_div(8).expect("8 is not 0");
+
+/// The elements of a message that waits for its receiver.
+const LONG: usize = 1 << 16;
+
+/// Node 3 waits for node 2, which waits for node 1, which is late. Node 0 is done, and somewhere else. The network of node 2 is slow, so
+/// node 3 asks first.
+fn nodes_name_who_is_late_and_not_who_is_done(comm: Communicator) -> Outcome {
+    let (rank, len) = (comm.rank(), 40_000);
+    let delay = if rank == 2 { TIMEOUT / 2 } else { Duration::ZERO };
+    let nodes = join(&comm, NodeMap::even(4, 4)?, delay, Fault::None)?;
+    let begun = Instant::now();
+    let computes = || {
+        while begun.elapsed() < TIMEOUT * 2 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let is_late = |acc: &mut u64, x: &u64| {
+        if rank == 1 {
+            computes();
+        }
+        *acc += x;
+    };
+    match nodes.scan_with(&vec![1; len], &mut vec![0; len], "sum", is_late) {
+        Ok(()) => {
+            ensure!(rank == 0);
+            computes();
+        }
+        Err(Error::NodeLate(late)) => ensure!(late.node == 1, "{late:?}"),
         other => ensure!(false, "{other:?}"),
     }
     Ok(comm.barrier()?)
