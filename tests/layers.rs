@@ -140,6 +140,13 @@ impl Crate {
                 let full: Vec<String> = import.split("::").map(str::to_owned).collect();
                 found.extend(resolve(&modules, &handed_on, module, &full).filter(own));
             }
+            // What a module hands on of its own parts is no import.
+            let foreign = |target: &String| !module_of(target).starts_with(module);
+            for declaration in declarations(&files[path]).filter(|declaration| declaration.public) {
+                for full in declaration.paths() {
+                    found.extend(resolve(&modules, &handed_on, module, &full).filter(own).filter(foreign));
+                }
+            }
             imports.insert(path.clone(), found);
         }
         Crate { imports }

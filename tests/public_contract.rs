@@ -161,8 +161,11 @@ fn implemented(line: &str) -> Option<&str> {
 
 /// The name in `pub fn name(…)` and the like.
 fn declared(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("pub ")?;
-    let kinds = ["const fn ", "fn ", "struct ", "enum ", "trait ", "type ", "const "];
+    let mut rest = line.strip_prefix("pub ")?;
+    for qualifier in ["async ", "unsafe "] {
+        rest = rest.strip_prefix(qualifier).unwrap_or(rest);
+    }
+    let kinds = ["const fn ", "const unsafe fn ", "fn ", "struct ", "enum ", "trait ", "type ", "const "];
     let rest = kinds.iter().find_map(|kind| rest.strip_prefix(kind))?;
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
@@ -243,6 +246,9 @@ fn an_example_is_found_and_must_show_its_item() {
     assert_eq!(docs_above(&["/// Text.", "#[doc(hidden)]"]), None);
     assert_eq!(implemented("impl<T: Pod, E> Region<T, E> {"), Some("Region"));
     assert_eq!(implemented("impl<T: Pod> Deref for Shared<T> {"), None);
+    let functions = ["pub fn f() {", "pub const fn f() {", "pub async fn f() {", "pub const unsafe fn f() {"];
+    assert!(functions.iter().chain(&["pub const f: u8 = 1;"]).all(|line| declared(line) == Some("f")));
+    assert_eq!(declared("pub(crate) async fn f() {"), None);
 }
 
 /// What can fail says how, and what a rank calls says whether the others have to call it too.
