@@ -118,6 +118,7 @@ def ends_of(pids, seconds):
             poll.register(descriptor, select.POLLIN)
             watched[descriptor] = rank
         limit = clock() + seconds
+        yield ends
         while watched and clock() < limit:
             for descriptor, _ in poll.poll(10):
                 ends[watched.pop(descriptor)] = clock()
@@ -175,11 +176,12 @@ def watch(outcome, job, lines, survivors, begin, fault):
     for ends in ends_of(survivors, PATIENCE):
         if set(words()) | set(ends) >= set(survivors):
             break
+        waiting = set(survivors) - set(words()) - set(ends)
         if not used and clock() > measured:
             measured = clock()
-            used = {rank: cpu_time(pid) for rank, pid in survivors.items() if rank not in ends}
+            used = {rank: cpu_time(survivors[rank]) for rank in waiting}
         elif used and not outcome.usage and clock() > measured + 1:
-            for rank in set(used) - set(ends):
+            for rank in set(used) & waiting:
                 with contextlib.suppress(OSError):
                     outcome.usage.append((cpu_time(survivors[rank]) - used[rank]) / (clock() - measured))
     # Gives the launcher time to kill all ranks.
