@@ -39,7 +39,14 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(buffer_in_a_forked_child),
     ];
     let processes = processes.map(Scenario::processes_only);
-    anywhere.into_iter().chain(processes).map(|row| row.ranks(&[2, 3, 4])).collect()
+    let different = [
+        row!(collectives_of_buffers),
+        row!(reductions_mix_buffers_and_private_memory),
+        row!(blocks_of_buffers),
+        row!(buffers_of_some_ranks),
+    ];
+    let different = different.map(Scenario::where_ranks_differ);
+    anywhere.into_iter().chain(processes).chain(different).map(|row| row.ranks(&[2, 3, 4])).collect()
 }
 
 /// In elements: below and above what is read in place by an allgatherv (1 MiB; on Intel's processors 64 KiB, or 64 KiB for each rank), and by a

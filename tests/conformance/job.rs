@@ -78,6 +78,10 @@ impl Job {
         &self.name
     }
 
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     /// Starts a process as a rank.
     pub(crate) fn start(&mut self, rank: usize, role: &str) -> anyhow::Result<usize> {
         self.start_with(rank, role, |_| ())

@@ -27,7 +27,23 @@ pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
 fn run(scenario: Scenario, size: usize, wait: Wait) -> Result<(), Failed> {
     let ends: Vec<i32> = (0..size).map(|rank| (scenario.ends)(rank, size)).collect();
     let mut job = Job::new(size, wait);
-    job.start_all(scenario.name).and_then(|()| job.finish(&ends)).map_err(|error| format!("{error:#}").into())
+    let started =
+        if scenario.differ { start_different(&mut job, scenario.name) } else { job.start_all(scenario.name) };
+    started.and_then(|()| job.finish(&ends)).map_err(|error| format!("{error:#}").into())
+}
+
+/// Reads in place, does not, and decides for itself, in turn.
+fn start_different(job: &mut Job, role: &str) -> Outcome {
+    for rank in 0..job.size() {
+        job.start_with(rank, role, |command| {
+            match rank % 3 {
+                0 => command.env("INTRANODE_IN_PLACE", "1"),
+                1 => command.env("INTRANODE_IN_PLACE", "0"),
+                _ => command.env_remove("INTRANODE_IN_PLACE"),
+            };
+        })?;
+    }
+    Ok(())
 }
 
 /// Runs in a process that was started as a rank.

@@ -26,6 +26,8 @@ pub(crate) struct Scenario {
     pub(crate) ends: fn(rank: usize, size: usize) -> i32,
     /// Whether it can run as threads of this process.
     pub(crate) threads: bool,
+    /// Whether ranks that are processes differ in what they say of reading in place (`INTRANODE_IN_PLACE`).
+    pub(crate) differ: bool,
     staging: Option<usize>,
     group: Option<usize>,
     timeout: Option<Duration>,
@@ -42,6 +44,7 @@ impl Scenario {
             ranks: &[1, 2, 3, 4, 8],
             ends,
             threads: true,
+            differ: false,
             staging: None,
             group: None,
             timeout: None,
@@ -87,6 +90,13 @@ impl Scenario {
     pub(crate) const fn ends(mut self, ends: fn(usize, usize) -> i32) -> Self {
         self.ends = ends;
         self
+    }
+
+    /// The same where each rank says something else of reading in place, under a name of its own.
+    pub(crate) fn where_ranks_differ(mut self) -> Self {
+        self.name = Box::leak(format!("{}_where_ranks_differ", self.name).into_boxed_str());
+        self.differ = true;
+        self.processes_only()
     }
 
     pub(crate) const fn processes_only(mut self) -> Self {
