@@ -510,6 +510,36 @@ def test_a_request_is_cancelled_until_it_is_started_again() -> None:
     assert run("test_requests:again", 1) == [[(False, 1.0), (True, 1.0), (False, 3.0)]]
 
 
+def started_twice(_: Communicator) -> list[Any]:
+    """Persistent requests that are active, freed and null; what was started before is not lost."""
+    from intranode import MPI
+
+    world, found, errors = MPI.COMM_WORLD, numpy.zeros(1), list[str]()
+
+    def start(request: MPI.Prequest) -> None:
+        with pytest.raises(intranode.InvalidArgument) as raised:
+            request.Start()
+        errors.append(str(raised.value))
+
+    request = world.Recv_init(found, 0)
+    request.Start()
+    start(request)
+    world.Send(numpy.full(1, 7.0), 0)
+    request.Wait()
+    request.Start()
+    world.Send(numpy.full(1, found[0] + 1), 0)
+    request.Wait()
+    request.Free()
+    start(request)
+    start(MPI.Prequest())
+    return [found[0], *errors]
+
+
+def test_a_request_that_is_active_or_freed_is_not_started() -> None:
+    active, freed = "Start: the request is active: wait for it before", "Start: the request is null, or was freed"
+    assert run("test_requests:started_twice", 1) == [[8.0, active, freed, freed]]
+
+
 def beside_a_wait(comm: Communicator, path: str) -> list[Any]:
     """A thread waits for two requests, one of which is complete, and another thread takes what that has received."""
     from threading import Thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _core
+from .. import _core, errors
 from .constants import pickle
 from .request import Request
 
@@ -27,7 +27,11 @@ class Prequest(Request):
         self._begin: Any = self.__dict__.get("_begin")
 
     def Start(self) -> None:
-        """Starts it."""
+        """Starts it: one that is inactive."""
+        if self._begin is None:
+            raise errors.InvalidArgument("Start: the request is null, or was freed", operation="Start", fatal=False)
+        if self._active:
+            raise errors.InvalidArgument("Start: the request is active: wait for it before", operation="Start", fatal=False)
         self._start(*self._begin())
 
     @classmethod
