@@ -222,13 +222,11 @@ impl Queue<AtomicU32> for Lock {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Guard { lock } = self;
-        if lock.check_fork().is_ok() {
-            let place = lock.waits();
-            // An error ends the communicator; each later call reports it.
-            let _ = lock.cells.access().unlock(*lock, &lock.deadline());
-            mem::forget(place);
-            lock.queued.store(false, Release);
-        }
+        let place = lock.waits();
+        // An error ends the communicator; each later call reports it. In a forked child there is no instance, and nothing is written.
+        let _ = lock.cells.access().unlock(*lock, &lock.deadline());
+        mem::forget(place);
+        lock.queued.store(false, Release);
     }
 }
 

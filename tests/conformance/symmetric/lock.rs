@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use intranode::{Communicator, Error, Operation, Until};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 
 use super::sleeper::{await_asleep, thread};
 use super::turns;
@@ -22,7 +24,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
     ];
     let leaves = row!(a_rank_leaves_with_the_lock);
     let panics = row!(a_hook_panics_in_the_queue).interrupt(panics_if_told).timeout(Duration::from_secs(10));
-    rows.into_iter().chain([leaves, panics]).map(|row| row.ranks(&[2, 4])).collect()
+    let forked = row!(case_29_a_forked_child_does_not_unlock).processes_only();
+    rows.into_iter().chain([leaves, panics, forked]).map(|row| row.ranks(&[2, 4])).collect()
 }
 
 /// 10,000 in all. In each, what only one rank at a time may do: elements are read, and written one after the other.
@@ -208,4 +211,30 @@ fn a_hook_panics_in_the_queue(comm: Communicator) -> Outcome {
     }
     ensure_matches!(comm.barrier(), Err(Error::Poisoned { rank: 1, .. }));
     Ok(())
+}
+
+/// The exit status of a forked child after success.
+const AS_EXPECTED: i32 = 42;
+
+/// The child has a copy of the guard.
+fn case_29_a_forked_child_does_not_unlock(comm: Communicator) -> Outcome {
+    let lock = comm.lock()?;
+    let guard = if comm.rank() == 0 { Some(lock.lock()?) } else { None };
+    comm.barrier()?;
+    // SAFETY: the child calls the library, which returns before it allocates or locks, and ends at once.
+    let child = match unsafe { fork() }? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            drop(guard);
+            // SAFETY: ends the child, without running the parent's exit handlers.
+            unsafe { nix::libc::_exit(AS_EXPECTED) }
+        }
+    };
+    ensure_matches!(waitpid(child, None)?, WaitStatus::Exited(_, AS_EXPECTED));
+    comm.barrier()?;
+    ensure!(guard.is_some() || lock.try_lock()?.is_none());
+    comm.barrier()?;
+    drop(guard);
+    drop(lock.lock()?);
+    still_works(&comm)
 }
