@@ -168,11 +168,16 @@ impl Communicator {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn abort(&self, code: i32) -> ! {
+        self.end_by_abort(code);
+        let success = code & 0xFF == 0;
+        std::process::exit(if success { 1 } else { code })
+    }
+
+    /// Ends it on all ranks, as if this one had aborted, and those that were split from it.
+    pub(crate) fn end_by_abort(&self, code: i32) {
         if !self.rank_state.mapped.forked() {
             self.tree.abort(code);
         }
-        let success = code & 0xFF == 0;
-        std::process::exit(if success { 1 } else { code })
     }
 
     /// Leaves in order. Calls that all ranks have made are complete; a rank that makes further calls gets

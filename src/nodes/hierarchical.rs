@@ -1,7 +1,7 @@
 //! The communicator of several nodes: its life, and its queries.
 
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -12,6 +12,7 @@ use crate::nodes::local::LocalLeaders;
 use crate::nodes::map::NodeMap;
 use crate::nodes::notice::Notice;
 use crate::nodes::queue::Queue;
+use crate::nodes::waiting::SEEN_WITHIN;
 
 /// A communicator whose ranks are on several nodes. The ranks of a node share a segment; its leader, the node's first rank,
 /// speaks for it with the other [`Leaders`].
@@ -132,15 +133,9 @@ impl<L: Leaders> Hierarchical<L> {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn abort(&self, code: i32) -> ! {
-        // A forked child is no leader. Where another thread is in an exchange, the other nodes learn it by their time-out.
-        let free = match self.leaders.try_lock() {
-            Ok(leaders) => Some(leaders),
-            // Something has panicked in an exchange, of which nobody has told yet.
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
+        // A forked child is no leader.
         if !self.node.rank_state.mapped.forked()
-            && let Some(mut leaders) = free
+            && let Some(mut leaders) = self.leaders_at_last(code)
         {
             let (operation, rank) = (crate::error::Operation::Init, self.rank());
             let round = self.state.try_lock().map_or(0, |state| state.round);
@@ -148,6 +143,24 @@ impl<L: Leaders> Hierarchical<L> {
             tell(&mut leaders, &Notice::of_error(&error, rank));
         }
         self.node.abort(code)
+    }
+
+    /// The leaders, also where another thread is in an exchange: that ends as soon as it sees that the node's communicator has.
+    /// `None`: it does not, or the exchange is this thread's own, which aborts in the hook of its wait.
+    fn leaders_at_last(&self, code: i32) -> Option<MutexGuard<'_, Option<L>>> {
+        let begun = Instant::now();
+        loop {
+            match self.leaders.try_lock() {
+                Ok(leaders) => return Some(leaders),
+                // Something has panicked in an exchange, of which nobody has told yet.
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => self.node.end_by_abort(code),
+            }
+            if begun.elapsed() > SEEN_WITHIN {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Leaves in order, as by [`Communicator::leave`]. Dropping it does the same. Not collective.

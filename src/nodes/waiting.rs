@@ -110,6 +110,9 @@ const SLEEP: Duration = Duration::from_micros(200);
 /// asks its program as often.
 const PULSE: Duration = Duration::from_millis(50);
 
+/// For how long a thread waits until another one, which waits for other leaders, has seen that their node's communicator has ended.
+pub(super) const SEEN_WITHIN: Duration = PULSE.saturating_mul(10);
+
 /// How long leaders have for an answer, if the time-out is much longer.
 const ROLL_CALL: Duration = Duration::from_millis(500);
 

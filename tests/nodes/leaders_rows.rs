@@ -1,6 +1,7 @@
 //! Rows of leaders that are not the library's: slow ones, some that bring too little, and some that panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -27,6 +28,11 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_whose_leader_aborts_in_an_operation)
             .ranks(&[3])
             .processes_only()
+            .ends(|rank, _| if rank == 1 { TOLD } else { 0 }),
+        row!(nodes_whose_leader_aborts_beside_an_exchange)
+            .ranks(&[3])
+            .processes_only()
+            .interrupt(waits)
             .ends(|rank, _| if rank == 1 { TOLD } else { 0 }),
     ]
 }
@@ -261,6 +267,42 @@ fn nodes_whose_leader_aborts_in_an_operation(comm: Communicator) -> Outcome {
     let result = nodes.allreduce_with(&[1], &mut [0], "sum", aborts).and_then(|()| nodes.barrier());
     ensure!(result.is_err_and(|error| error.is_fatal()));
     Ok(())
+}
+
+/// Whether the rank has asked in a wait whether to go on.
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+fn waits() -> bool {
+    WAITS.store(true, Ordering::Relaxed);
+    false
+}
+
+/// By a thread of its own, while the leader waits for rank 0.
+fn nodes_whose_leader_aborts_beside_an_exchange(comm: Communicator) -> Outcome {
+    let nodes = join(&comm, NodeMap::new(&[1, 2])?, Duration::ZERO, Fault::Tells)?;
+    comm.barrier()?;
+    WAITS.store(false, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        if comm.rank() == 1 {
+            scope.spawn(|| {
+                while !WAITS.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                nodes.abort(3)
+            });
+        }
+        while comm.rank() == 0 && !comm.state()?.ended {
+            std::thread::yield_now();
+        }
+        // One may succeed while the end spreads.
+        let error = loop {
+            if let Err(error) = nodes.barrier() {
+                break error;
+            }
+        };
+        ensure!(error.is_fatal(), "{error:?}");
+        Ok(())
+    })
 }
 
 fn nodes_whose_leaders_bring_too_little(comm: Communicator) -> Outcome {
