@@ -121,7 +121,9 @@ impl<L: Leaders> Hierarchical<L> {
     }
 
     /// Ends the job: this process exits with `code`, as by [`Communicator::abort`]. All other ranks get [`Error::Aborted`]; those
-    /// of other nodes when their leaders learn of it. Not collective: one rank calls it.
+    /// of other nodes when their leaders learn of it. Not collective: one rank calls it. In the hook of
+    /// [`Config::interrupt`](crate::Config::interrupt) return `true` in its place: from there a leader cannot tell the other nodes, which
+    /// learn it by their time-out.
     ///
     /// ```no_run
     /// let comm = intranode::Hierarchical::from_env()?;
