@@ -403,6 +403,7 @@ fn scribbles(args: &[String]) -> Result<()> {
         Ok(line.and_then(|line| u64::from_str_radix(line.split('-').next()?, 16).ok()))
     };
     child::say("begins")?;
+    let mut is_told = false;
     loop {
         let mut client = Endpoint::builder().timeout(Duration::from_millis(20)).client()?;
         let server = client.connect(&Address::local(&args[0])?)?;
@@ -437,7 +438,20 @@ fn scribbles(args: &[String]) -> Result<()> {
                 let _ = client.try_send_unexpected(server, random.u64(..), &vec![1; random.usize(0..4097)]);
             }
         }
+        if !is_told && is_ended_by_the_other(&mut client) {
+            child::say("the server has ended it")?;
+            is_told = true;
+        }
     }
+}
+
+/// Whether the other side has ended the connection, and not this one, which reads the same memory.
+fn is_ended_by_the_other(client: &mut Endpoint) -> bool {
+    // What it makes of the memory is many events at the most.
+    let events = (0..100).map_while(|_| client.wait(Some(Duration::from_millis(20))).ok().flatten());
+    let closed =
+        events.filter_map(|event| if let Event::Closed { ended, .. } = event { Some(ended) } else { None });
+    closed.take(1).any(|ended| matches!(ended, Ended::Left | Ended::Died))
 }
 
 fn scribbling() -> Result<Completion> {
@@ -453,7 +467,8 @@ fn scribbling() -> Result<Completion> {
         for _ in 0..5 {
             calls(&address, 200)?;
         }
-        for (client, seed) in hostile {
+        for (mut client, seed) in hostile {
+            client.says("the server has ended it").with_context(|| format!("seed {seed}"))?;
             let status = client.kill()?;
             use std::os::unix::process::ExitStatusExt;
             // It was killed here, or has given up since its own endpoint found nonsense: never by another signal.
