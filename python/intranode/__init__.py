@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import zlib
 
 from . import _core, errors
 from ._communicator import Communicator
@@ -110,7 +111,8 @@ def world() -> Communicator:
     """The communicator of all ranks of this job: the same object every time. The first call joins.
 
     Who started this process says which rank it is: `INTRANODE_NAME`, `INTRANODE_RANK` and `INTRANODE_SIZE`, else the variables
-    of Open MPI's, MPICH's or Intel's mpiexec, torchrun or srun. Without any it is alone. It is left when the interpreter exits.
+    of Open MPI's, MPICH's or Intel's mpiexec, torchrun or srun. Without any it is alone, and so is a process that a rank has
+    started, such as a worker of multiprocessing, whose variables are those of that rank. It is left when the interpreter exits.
 
     Raises `InvalidConfiguration` for variables that are wrong, and `InitializationFailed` if a rank does not join in time. A
     forked child of a rank gets the same object; its calls raise `Forked`.
@@ -119,7 +121,7 @@ def world() -> Communicator:
     if _world is None:
         with _joining:  # other threads run while this one joins
             if _world is None:
-                _world = Communicator(_core.from_env())
+                _world = Communicator(_joined())
                 atexit.register(_leave, _world, os.getpid())
     return _world
 
@@ -134,6 +136,33 @@ def join(
     `with intranode.join(...) as comm:`.
     """
     return Communicator(_core.join(name, rank, size, timeout, join_timeout))
+
+
+_JOINED = "INTRANODE_JOINED"
+"""In what a rank starts: the rank's process, and a digest of the variables that made it a rank."""
+_MAKE_RANKS = ("INTRANODE_NAME", "INTRANODE_RANK", "INTRANODE_SIZE", "MASTER_", "OMPI_", "PMI", "RANK", "SLURM_", "TORCH", "WORLD_")
+"""How the names of such variables begin."""
+
+
+def _joined() -> _core.Joined:
+    """As the variables say. Those that are a rank's own, and were inherited, say nothing: this process is alone."""
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(_MAKE_RANKS))
+    digest = str(zlib.crc32(repr(variables).encode("utf-8", "surrogateescape")))
+    process, _, known = os.environ.get(_JOINED, "").partition(":")
+    # Ranks of another mpiexec, which this rank has started, may have equal variables. They are no children of the rank.
+    if process != str(os.getpid()) and known == digest and ("INTRANODE_NAME" in os.environ or process == str(os.getppid())):
+        launcher = os.environ.get("INTRANODE_LAUNCHER")
+        os.environ["INTRANODE_LAUNCHER"] = "none"
+        try:
+            return _core.from_env()
+        finally:
+            if launcher is None:
+                del os.environ["INTRANODE_LAUNCHER"]
+            else:
+                os.environ["INTRANODE_LAUNCHER"] = launcher
+    joined = _core.from_env()
+    os.environ[_JOINED] = f"{os.getpid()}:{digest}"
+    return joined
 
 
 def _leave(comm: Communicator, pid: int) -> None:

@@ -439,6 +439,38 @@ def test_processes_of_multiprocessing_can_join(method: str) -> None:
         assert [future.result(60) for future in futures] == [1, 1]
 
 
+POOL = """
+import multiprocessing, sys
+from intranode import MPI
+def square(x):
+    return x * x, MPI.COMM_WORLD.size
+if __name__ == "__main__":
+    squares = None
+    if MPI.COMM_WORLD.rank == 0:
+        with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+            squares = pool.map(square, range(3))
+    print(MPI.COMM_WORLD.bcast(squares), flush=True)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_of_a_rank_are_alone(method: str, tmp_path: Path) -> None:
+    # They import the script, which joins, with the variables of the rank. They waited for the ranks of a job that had begun.
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    done = launch(2, str(script), method)
+    assert (done.returncode, done.stdout) == (0, "[(0, 1), (1, 1), (4, 1)]\n" * 2), done.stderr
+
+
+def test_a_rank_starts_another_job(tmp_path: Path) -> None:
+    script = tmp_path / "outer.py"
+    inner = "from intranode import MPI; print(MPI.COMM_WORLD.size)"
+    command = f"[sys.executable, '-m', 'intranode', '-n', '3', '--', sys.executable, '-c', {inner!r}]"
+    script.write_text(f"import subprocess, sys\nfrom intranode import MPI\nsubprocess.run({command}, check=True)\n")
+    done = launch(1, str(script))
+    assert (done.returncode, done.stdout) == (0, "3\n" * 3), done.stderr
+
+
 def test_threads_can_join() -> None:
     results: list[int] = []
     name = f"/intranode-threads-{os.getpid()}"
