@@ -47,6 +47,7 @@ from ._datatype import (
     Datatype,
 )
 from ._message import IN_PLACE
+from ._mpi.cartesian import Cartcomm, Compute_dims
 from ._mpi.constants import (
     ANY_SOURCE,
     ANY_TAG,
@@ -54,6 +55,7 @@ from ._mpi.constants import (
     BOTTOM,
     BSEND_OVERHEAD,
     COMM_NULL,
+    COMM_TYPE_SHARED,
     ERR_OTHER,
     ERR_ROOT,
     ERR_TYPE,
@@ -91,18 +93,32 @@ from ._op import (
 )
 
 __all__ = [
-    "ANY_SOURCE", "ANY_TAG", "APPNUM", "BAND", "BOR", "BOTTOM", "BSEND_OVERHEAD", "BXOR", "BYTE", "CHAR", "COMM_NULL", "COMM_SELF",
-    "COMM_WORLD", "C_BOOL", "C_DOUBLE_COMPLEX", "C_FLOAT_COMPLEX", "DATATYPE_NULL", "DOUBLE", "ERR_OTHER", "ERR_ROOT",
-    "ERR_TYPE", "FLOAT", "IN_PLACE", "INT", "KEYVAL_INVALID",
-    "INT16_T", "INT32_T", "INT64_T", "INT8_T", "LAND", "LONG", "LONG_DOUBLE", "LONG_LONG", "LOR", "LXOR", "MAX", "MAXLOC",
-    "MIN", "MINLOC", "NO_OP", "OP_NULL", "PROC_NULL", "PROD", "REPLACE", "REQUEST_NULL", "SHORT", "SIGNED_CHAR", "SUCCESS",
-    "SUM", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "UINT16_T", "UINT32_T", "UINT64_T", "UINT8_T", "UNDEFINED", "UNSIGNED",
-    "UNSIGNED_CHAR", "UNSIGNED_INT", "UNSIGNED_LONG", "UNSIGNED_LONG_LONG", "UNSIGNED_SHORT", "Comm", "Datatype",
-    "Exception", "Finalize", "Get_processor_name", "Get_version", "Intracomm", "Is_finalized", "Is_initialized", "Op",
-    "Prequest", "Query_thread", "Request", "Status", "Wtick", "Wtime", "get_vendor", "memory", "pickle",
+    "AINT", "ANY_SOURCE", "ANY_TAG", "APPNUM", "Alloc_mem", "Attach_buffer", "BAND", "BOOL", "BOR", "BOTTOM",
+    "BSEND_OVERHEAD", "BXOR", "BYTE", "CHAR", "COMM_NULL", "COMM_SELF", "COMM_TYPE_SHARED", "COMM_WORLD", "COMPLEX",
+    "COMPLEX16", "COMPLEX8", "CXX_BOOL", "CXX_DOUBLE_COMPLEX", "CXX_FLOAT_COMPLEX", "C_BOOL", "C_COMPLEX",
+    "C_DOUBLE_COMPLEX", "C_FLOAT_COMPLEX", "C_LONG_DOUBLE_COMPLEX", "Cartcomm", "Comm", "Compute_dims", "DATATYPE_NULL",
+    "DOUBLE", "DOUBLE_COMPLEX", "DOUBLE_PRECISION", "Datatype", "Detach_buffer", "ERR_OTHER", "ERR_ROOT", "ERR_TYPE",
+    "Exception", "FLOAT", "Finalize", "Free_mem", "Get_library_version", "Get_processor_name", "Get_version", "INT",
+    "INT16_T", "INT32_T", "INT64_T", "INT8_T", "INTEGER", "INTEGER1", "INTEGER2", "INTEGER4", "INTEGER8", "IN_PLACE",
+    "Init", "Intracomm", "Is_finalized", "Is_initialized", "KEYVAL_INVALID", "LAND", "LONG", "LONG_DOUBLE", "LONG_LONG",
+    "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "OP_NULL", "Op", "PROC_NULL", "PROD", "Prequest",
+    "Query_thread", "REAL", "REAL4", "REAL8", "REPLACE", "REQUEST_NULL", "Request", "SHORT", "SIGNED_CHAR", "SUCCESS",
+    "SUM", "Status", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "UINT16_T", "UINT32_T",
+    "UINT64_T", "UINT8_T", "UNDEFINED", "UNSIGNED", "UNSIGNED_CHAR", "UNSIGNED_INT", "UNSIGNED_LONG", "UNSIGNED_LONG_LONG",
+    "UNSIGNED_SHORT", "Wtick", "Wtime", "buffer", "get_vendor", "memory", "pickle",
 ]  # fmt: skip
 
 UNSIGNED_INT = UNSIGNED
+BOOL = CXX_BOOL = C_BOOL
+C_COMPLEX = CXX_FLOAT_COMPLEX = C_FLOAT_COMPLEX
+CXX_DOUBLE_COMPLEX = C_DOUBLE_COMPLEX
+AINT = INT64_T
+# Fortran's, by which programs with NumPy name what has the same size in C.
+INTEGER, INTEGER1, INTEGER2, INTEGER4, INTEGER8 = INT, INT8_T, INT16_T, INT32_T, INT64_T
+REAL = REAL4 = FLOAT
+DOUBLE_PRECISION = REAL8 = DOUBLE
+COMPLEX = COMPLEX8 = C_FLOAT_COMPLEX
+DOUBLE_COMPLEX = COMPLEX16 = C_DOUBLE_COMPLEX
 LONG_DOUBLE = C_LONG_DOUBLE_COMPLEX = DATATYPE_NULL
 
 Exception = errors.Error
@@ -177,12 +193,20 @@ def Free_mem(mem: memoryview) -> None:
     mem.release()
 
 
+_attached: Any = None
+
+
 def Attach_buffer(buf: Any) -> None:
-    """Nothing: what is sent is copied."""
+    """Keeps the buffer for `Detach_buffer`, and does not use it: what is sent is copied."""
+    global _attached
+    _attached = buf
 
 
-def Detach_buffer() -> None:
-    """Nothing: what is sent is copied."""
+def Detach_buffer() -> Any:
+    """The buffer that was attached, or None. What was sent is sent as before."""
+    global _attached
+    buf, _attached = _attached, None
+    return buf
 
 
 _pid = os.getpid()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
 
 from .. import _core, errors
 from .._communicator import MOST, Communicator
-from .constants import COMM_NULL, UNDEFINED
+from .constants import COMM_NULL, COMM_TYPE_SHARED, UNDEFINED
 from .collectives import Collectives
+
+if TYPE_CHECKING:
+    from .cartesian import Cartcomm
 
 
 class Intracomm(Collectives):
@@ -50,6 +54,10 @@ class Intracomm(Collectives):
         """A communicator of the same ranks. Collective."""
         return type(self)(self._split(0, self.rank))
 
+    def Clone(self) -> Intracomm:
+        """The same as `Dup`."""
+        return self.Dup()
+
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """A communicator of the ranks with the same color; `COMM_NULL` with UNDEFINED. Collective."""
         # Ranks without a color have one that nobody else can have.
@@ -57,7 +65,26 @@ class Intracomm(Collectives):
         is_none = color == UNDEFINED
         color, key = self._ordered(0 if is_none else color, key, -1 << 32)
         part = self._split(MOST if is_none else color, key)
-        return none if is_none else type(self)(part)
+        return none if is_none else self._part(part)
+
+    def _part(self, joined: _core.Joined) -> Intracomm:
+        """A communicator of the same kind for the ranks of a part."""
+        return type(self)(joined)
+
+    def Split_type(self, split_type: int, key: int = 0, info: object = None) -> Comm:
+        """A communicator of the ranks that share memory, which are all, with COMM_TYPE_SHARED. Collective."""
+        with self._checking("split"):
+            if split_type not in (COMM_TYPE_SHARED, UNDEFINED):
+                raise ValueError(f"Split_type: {split_type!r} is neither COMM_TYPE_SHARED nor UNDEFINED")
+        return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)
+
+    def Create_cart(
+        self, dims: Sequence[int], periods: bool | Sequence[bool] | None = None, reorder: bool = False
+    ) -> Cartcomm:
+        """A communicator of the first ranks, in a grid; `COMM_NULL` on the others. They keep their order. Collective."""
+        from .cartesian import Cartcomm
+
+        return Cartcomm._of(self, dims, periods)
 
     def Free(self) -> None:
         """Leaves it when all ranks have called this. Collective."""
