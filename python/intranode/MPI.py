@@ -69,6 +69,7 @@ from ._mpi.constants import (
     UNDEFINED,
     pickle,
 )
+from ._mpi.group import Group
 from ._mpi.intracomm import Comm, Intracomm
 from ._mpi.kinds import Prequest
 from ._mpi.request import Request
@@ -98,8 +99,8 @@ __all__ = [
     "COMPLEX16", "COMPLEX8", "CXX_BOOL", "CXX_DOUBLE_COMPLEX", "CXX_FLOAT_COMPLEX", "C_BOOL", "C_COMPLEX",
     "C_DOUBLE_COMPLEX", "C_FLOAT_COMPLEX", "C_LONG_DOUBLE_COMPLEX", "Cartcomm", "Comm", "Compute_dims", "DATATYPE_NULL",
     "DOUBLE", "DOUBLE_COMPLEX", "DOUBLE_PRECISION", "Datatype", "Detach_buffer", "ERR_OTHER", "ERR_ROOT", "ERR_TYPE",
-    "Exception", "FLOAT", "Finalize", "Free_mem", "Get_library_version", "Get_processor_name", "Get_version", "INT",
-    "INT16_T", "INT32_T", "INT64_T", "INT8_T", "INTEGER", "INTEGER1", "INTEGER2", "INTEGER4", "INTEGER8", "IN_PLACE",
+    "Exception", "FLOAT", "Finalize", "Free_mem", "GROUP_NULL", "Get_library_version", "Get_processor_name", "Get_version",
+    "Group", "INT", "INT16_T", "INT32_T", "INT64_T", "INT8_T", "INTEGER", "INTEGER1", "INTEGER2", "INTEGER4", "INTEGER8", "IN_PLACE",
     "Init", "Intracomm", "Is_finalized", "Is_initialized", "KEYVAL_INVALID", "LAND", "LONG", "LONG_DOUBLE", "LONG_LONG",
     "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "OP_NULL", "Op", "PROC_NULL", "PROD", "Prequest",
     "Query_thread", "REAL", "REAL4", "REAL8", "REPLACE", "REQUEST_NULL", "Request", "SHORT", "SIGNED_CHAR", "SUCCESS",
@@ -211,6 +212,7 @@ def Detach_buffer() -> Any:
 
 _pid = os.getpid()
 REQUEST_NULL = Request()
+GROUP_NULL = Group()
 COMM_WORLD = Intracomm(world())
 COMM_SELF = Intracomm(COMM_WORLD._split(COMM_WORLD.rank, 0))
 atexit.register(Finalize)

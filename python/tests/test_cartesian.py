@@ -1,4 +1,4 @@
-"""Communicators whose ranks lie in a grid, and of the ranks that share memory: over processes."""
+"""Communicators whose ranks lie in a grid, of groups, and of the ranks that share memory: over processes."""
 
 from __future__ import annotations
 
@@ -141,3 +141,39 @@ def of_one_machine(comm: Communicator) -> list[Any]:
 
 def test_all_ranks_share_memory() -> None:
     assert run("test_cartesian:of_one_machine", 3) == [[[2, 1, 0], True, [0, 1, 2]]] * 3
+
+
+def in_groups(comm: Communicator) -> list[Any]:
+    from intranode import MPI
+
+    world, size = MPI.COMM_WORLD, comm.size
+    group = world.Get_group()
+    evens, turned = group.Range_incl([(0, size - 1, 2)]), group.Incl(range(size)[::-1])
+    assert (group.size, group.rank, world.group == group, bool(MPI.GROUP_NULL)) == (size, comm.rank, True, False)
+    assert (turned.rank, turned.size) == (size - 1 - comm.rank, size)
+    odds = group.Excl(range(0, size, 2))
+    assert odds == MPI.Group.Difference(group, evens) == group.Range_excl([(0, size - 1, 2)])
+    assert MPI.Group.Union(odds, evens).Translate_ranks(None, group) == [*range(1, size, 2), *range(0, size, 2)]
+    assert MPI.Group.Intersection(turned, odds).Translate_ranks() == list(range(1, size, 2))[::-1]
+    assert evens.rank == (MPI.UNDEFINED if comm.rank % 2 else comm.rank // 2)
+    assert group.Translate_ranks([0, 1], odds) == [MPI.UNDEFINED, 0]
+
+    results: list[Any] = [world.Create(turned).allgather(comm.rank)]
+    some = world.Create(evens)
+    results.append(some == MPI.COMM_NULL if comm.rank % 2 else some.allgather(comm.rank))
+    # Groups that have no rank in common.
+    results.append(world.Create(odds if comm.rank % 2 else evens).allgather(comm.rank))
+    for wrong in (lambda: group.Incl([0, 0]), lambda: group.Excl([size]), lambda: world.Create(MPI.GROUP_NULL)):
+        with pytest.raises(ValueError):
+            wrong()
+    with pytest.raises(ValueError, match="different groups"):
+        world.Create(group if comm.rank else group.Incl([0]))
+    evens.Free()
+    assert not evens and world.allreduce(1) == size
+    return results
+
+
+def test_groups_make_communicators() -> None:
+    evens, odds, all_ = [0, 2, 4], [1, 3], [4, 3, 2, 1, 0]
+    for rank, found in enumerate(run("test_cartesian:in_groups", 5)):
+        assert found == [all_, True if rank % 2 else evens, odds if rank % 2 else evens]

@@ -10,6 +10,7 @@ from .. import _core, errors
 from .._communicator import MOST, Communicator
 from .constants import COMM_NULL, COMM_TYPE_SHARED, UNDEFINED
 from .collectives import Collectives
+from .group import Group
 
 if TYPE_CHECKING:
     from .cartesian import Cartcomm
@@ -77,6 +78,25 @@ class Intracomm(Collectives):
             if split_type not in (COMM_TYPE_SHARED, UNDEFINED):
                 raise ValueError(f"Split_type: {split_type!r} is neither COMM_TYPE_SHARED nor UNDEFINED")
         return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)
+
+    def Get_group(self) -> Group:
+        """The group of its ranks. Not collective."""
+        return Group._of(self)
+
+    group = property(Get_group)
+
+    def Create(self, group: Group) -> Comm:
+        """A communicator of the ranks of a group of this one, in its order; `COMM_NULL` on the others. Collective over this one: all ranks
+        of a group pass the same, and a rank may pass one that it is not in.
+        """
+        with self._checking("split"):
+            if not isinstance(group, Group) or group._joined is not self._joined:
+                raise ValueError(f"Create needs a group of this communicator, as of Get_group().Incl(ranks), not {group!r}")
+        own = group.Get_rank()
+        part = self.Split(UNDEFINED, 0) if own == UNDEFINED else self.Split(group._ranks[0], own)
+        if own != UNDEFINED and any(each != group._ranks for each in part.allgather(group._ranks)):
+            raise ValueError(f"the ranks of {group!r} have passed different groups to Create")
+        return part
 
     def Create_cart(
         self, dims: Sequence[int], periods: bool | Sequence[bool] | None = None, reorder: bool = False
