@@ -47,7 +47,7 @@ class Place:
             view, self.memory = None, _NOTHING
             datatype = datatype if datatype is not None else _datatype.BYTE
         else:
-            view = memoryview(data)
+            view = _viewed(spec, data)
             self.memory = _flat(view)
         if datatype is None:
             assert view is not None
@@ -137,8 +137,8 @@ class Place:
 
 def _of_one_length(count: Any, displ: Any, whole: int, number: int) -> tuple[list[int], list[int]]:
     """The counts and displacements of blocks that follow one another, in a buffer of this many elements."""
-    first = 0 if displ is None else operator.index(displ)
-    length, rest = divmod(whole - first, number) if count is None else (operator.index(count), 0)
+    first = 0 if displ is None else _number(displ)
+    length, rest = divmod(whole - first, number) if count is None else (_number(count), 0)
     if rest:
         raise ValueError(f"{whole - first} elements do not divide into {number} blocks of one length: pass that of one, as in [data, count]")
     return [length] * number, [first + length * rank for rank in range(number)]
@@ -149,14 +149,23 @@ def _of_each(count: Any, displs: Any, whole: int, number: int) -> tuple[list[int
     if count is None:
         counts = [whole // number + (rank < whole % number) for rank in range(number)]
     else:
-        counts = [operator.index(each) for each in count] if _is_table(count) else [operator.index(count)] * number
+        counts = [_number(each) for each in count] if _is_table(count) else [_number(count)] * number
     if displs is None:
         displs = list(accumulate(counts, initial=0))[:-1]
     elif not _is_table(displs):
-        displs = [operator.index(displs) * rank for rank in range(number)]
+        displs = [_number(displs) * rank for rank in range(number)]
     if not len(counts) == len(displs) == number:
         raise ValueError(f"{len(counts)} counts and {len(displs)} displacements for {number} ranks: one for each is needed")
-    return counts, [operator.index(each) for each in displs]
+    return counts, [_number(each) for each in displs]
+
+
+def _number(value: Any) -> int:
+    """A count or a displacement of a description."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        text = "is no count, displacement or datatype: a datatype is one such as MPI.DOUBLE, or its format 'd'"
+        raise TypeError(f"in [data, count, displ, datatype] {value!r:.60} {text}") from None
 
 
 def split(spec: Any, is_table: bool) -> tuple[Any, Any, Any, Any]:
@@ -164,7 +173,7 @@ def split(spec: Any, is_table: bool) -> tuple[Any, Any, Any, Any]:
     if not isinstance(spec, tuple | list):
         return spec, None, None, None
     if not 1 <= len(spec) <= 4:
-        raise ValueError(f"a message is [data, count, displ, datatype] or a beginning of it, not {len(spec)} items")
+        raise ValueError(f"a message is [data, count, displ, datatype] or a beginning of it, not {len(spec)} items{_ADVICE}")
     data, *rest = spec
     datatype = None
     if rest and (isinstance(rest[-1], Datatype | str)):
@@ -185,6 +194,21 @@ def split(spec: Any, is_table: bool) -> tuple[Any, Any, Any, Any]:
 def _is_table(value: Any) -> bool:
     """Whether it has an entry for each rank, and is not a single number, which an array without dimensions is too."""
     return hasattr(value, "__len__") and getattr(value, "ndim", 1) != 0
+
+
+_ADVICE = "; to send several values, put them into an array, or use the methods in small letters, which take any object"
+
+
+def _viewed(spec: Any, data: Any) -> memoryview:
+    """The data of a description."""
+    try:
+        return memoryview(data)
+    except (TypeError, ValueError):
+        if isinstance(spec, tuple | list) and not hasattr(data, "__array__"):
+            text = f"a list or a tuple describes a buffer, as [data, count, datatype], and {data!r:.60} is none{_ADVICE}"
+            raise TypeError(text) from None
+        _core.Flat(data)  # which says what is wrong
+        raise
 
 
 def _flat(view: memoryview) -> memoryview:

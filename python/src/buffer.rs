@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 
 use bytemuck::Pod;
 use intranode::{RawSource, RawTarget};
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -106,6 +106,15 @@ impl View {
         let found = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *raw, ffi::PyBUF_FULL_RO) };
         if found != 0 {
             let error = PyErr::fetch(py);
+            if error.is_instance_of::<PyValueError>(py) {
+                // Of NumPy: the array has a type that formats of buffers do not know, such as a date.
+                let text = format!(
+                    "{}: pass its numbers, as x.view(\"i8\") of dates and times, or use the methods in small letters, which \
+                     pickle",
+                    error.value(py)
+                );
+                return Err(PyValueError::new_err(text));
+            }
             if !error.is_instance_of::<PyTypeError>(py) {
                 return Err(error);
             }

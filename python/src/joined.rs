@@ -71,7 +71,7 @@ impl Joined {
     pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
         self.comm.upgrade().ok_or_else(|| {
             PyValueError::new_err(
-                "this rank has left the communicator, by leave() or Free(): there are no further calls",
+                "this rank has left the communicator, by leave(), Free() or Finalize(): there are no further calls",
             )
         })
     }

@@ -134,3 +134,49 @@ def test_a_count_is_that_of_one_block_where_all_are_combined() -> None:
     for rank, found in enumerate(run("test_descriptions:scattered_blocks", 2)):
         sums = [2.0 * (4 * rank + index) for index in range(4)]
         assert found == [[each + 2.0 for each in sums] + [-1.0], sums] * 2
+
+
+def mistaken(comm: Communicator) -> list[str]:
+    """What is said of values that are no buffers, and of types that are no datatypes."""
+    from intranode import MPI
+
+    world, texts = MPI.COMM_WORLD, list[str]()
+    dates = numpy.array(["2026-01-01"], "M8[D]")
+    wrong: list[Any] = [
+        lambda: world.Send([1, 2, 3], comm.rank),
+        lambda: world.Allreduce([1.0, 2.0], numpy.zeros(2)),
+        lambda: world.Bcast([1, 2, 3, 4, 5]),
+        lambda: world.Isend("text", comm.rank),
+        lambda: world.Recv({"a": 1}, comm.rank),
+        lambda: world.Bcast([numpy.zeros(3), float]),
+        lambda: world.Bcast([numpy.zeros(3), numpy.dtype("f8")]),
+        lambda: world.Bcast([numpy.zeros(3), 1.0, MPI.DOUBLE]),
+        lambda: world.Bcast(dates),
+        lambda: world.Send(dates, comm.rank),
+        lambda: world.Bcast([dates, 1]),
+    ]
+    for call in wrong:
+        with pytest.raises((TypeError, ValueError)) as failed:
+            call()
+        texts.append(str(failed.value))
+    world.Bcast(dates.view("i8"))
+    assert world.bcast(dates) == dates
+    return texts
+
+
+def test_a_mistake_is_told_with_the_way_out() -> None:
+    several = "put them into an array, or use the methods in small letters, which take any object"
+    expected = [
+        ("and 1 is none", several),
+        ("and 1.0 is none", several),
+        ("not 5 items", several),
+        ("a buffer is needed", "not str; for other objects there are the methods in small letters"),
+        ("a buffer is needed", "not dict; for other objects"),
+        ("<class 'float'> is no count, displacement or datatype", "MPI.DOUBLE"),
+        ("dtype('float64') is no count", "its format 'd'"),
+        ("1.0 is no count", "[data, count, displ, datatype]"),
+        *[("cannot include dtype 'M' in a buffer", 'x.view("i8")')] * 3,
+    ]
+    for texts in run("test_descriptions:mistaken", 2):
+        for text, parts in zip(texts, expected, strict=True):
+            assert all(part in text for part in parts), (text, parts)

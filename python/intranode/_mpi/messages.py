@@ -32,7 +32,7 @@ class Messages(Communicator):
     @property
     def _post(self) -> _core.Messages:
         if self._mail is None:
-            raise ValueError("this rank has left the communicator, by Free()")
+            raise ValueError("this rank has left the communicator, by Free() or Finalize(): there are no further calls")
         return self._mail
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
