@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Starts N ranks of a Python script on this machine. When one fails, the others are ended.",
         epilog="Rank 0 has the standard input; the others have none.",
     )
-    parser.add_argument("-n", type=int, default=os.cpu_count() or 1, metavar="N", help="ranks; default: processors")
+    parser.add_argument("-n", "-np", type=int, default=os.cpu_count() or 1, metavar="N", help="ranks; default: processors")
     parser.add_argument("--timeout", metavar="SECONDS", help="without progress, after which a call fails, or none; default 60")
     module = "a module instead of a script, and its arguments"
     parser.add_argument("-m", nargs=argparse.REMAINDER, metavar="MODULE ...", dest="module", help=module)
@@ -33,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     elif rest[:1] == ["--"] and len(rest) > 1:
         command = rest[1:]
     elif rest and rest[0] != "--":
+        if rest[0] != "-" and not os.path.exists(rest[0]):
+            parser.error(f"there is no script {rest[0]}; a program is started by -n {options.n} -- {shlex.join(rest)}")
         command = [sys.executable, *rest]
     else:
         parser.error("a script is needed: python -m intranode -n 4 script.py")
@@ -53,7 +56,7 @@ def _apart(arguments: list[str]) -> list[str]:
         if arguments[at].startswith("-m"):
             return [*arguments[:at], *filter(None, ("-m", arguments[at][2:])), *arguments[at + 1 :]]
         # Its value is another argument.
-        at += 2 if arguments[at] == "-n" or "--timeout".startswith(arguments[at]) else 1
+        at += 2 if arguments[at] in ("-n", "-np") or "--timeout".startswith(arguments[at]) else 1
     return arguments
 
 

@@ -508,3 +508,16 @@ def overlapping(comm: intranode.Communicator) -> list[str]:
 
 def test_threads_of_a_rank_may_not_overlap() -> None:
     assert run_job("test_run:overlapping", 2) == [["ConcurrentUse", "Poisoned"], ["Poisoned"]]
+
+
+def test_the_launcher_is_called_as_mpiexec_is(tmp_path: Path) -> None:
+    script = tmp_path / "size.py"
+    script.write_text("import intranode; print(intranode.world().size)")
+    command = [sys.executable, "-m", "intranode", "-np", "2"]
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done.stderr
+    for rest in ([str(script), "-n", "1"], ["-m", "this", "-np", "1"]):
+        assert subprocess.run([*command, *rest], capture_output=True, timeout=60, check=False).returncode == 0
+    # A program, where the script stands.
+    done = subprocess.run([*command, "python", "a b.py"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "there is no script python; a program is started by -n 2 -- python 'a b.py'" in done.stderr
