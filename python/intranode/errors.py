@@ -1,8 +1,9 @@
 """The exceptions of every call. All are an `Error`; most are also the builtin exception that one would catch.
 
 `operation` is the name of the call that failed, as of objects: `allreduce` stands for `Allreduce` too, `Iallreduce` is one that does
-not block, `Gatherv` and `Scatterv` are an `alltoallv`. `fatal` says whether the communicator has ended. After an error that is not
-fatal all ranks can go on: every rank got one.
+not block, `Gatherv` and `Scatterv` are an `alltoallv`. Of objects, `allreduce`, `scan` and `exscan` are an `allgather`, `reduce` is a
+`gather`, `alltoall` and `scatter` are an `alltoall` and an `alltoallv`. `fatal` says whether the communicator has ended. After an error
+that is not fatal all ranks can go on: every rank got one.
 """
 
 from __future__ import annotations

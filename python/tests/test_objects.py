@@ -77,3 +77,22 @@ def test_results(size: int) -> None:
 def test_what_cannot_be_pickled_is_refused_on_all_ranks() -> None:
     refused, own = "Refused ", "ValueError "
     assert run("test_objects:unpicklable", 2) == [(own * 6).strip(), (refused * 6).strip()]
+
+
+def made_of(comm: Communicator) -> list[str]:
+    """The operation of the error where rank 0 has an object that cannot be pickled."""
+    names = []
+    for call in (comm.allreduce, comm.scan, comm.exscan, comm.reduce, comm.gather, comm.allgather, comm.alltoall, comm.scatter, comm.bcast):
+        wrong: Any = (lambda: None) if comm.rank == 0 else 1
+        if call.__name__ in ("alltoall", "scatter"):
+            wrong = [wrong] * comm.size
+        with pytest.raises(Exception) as failed:
+            call(wrong)
+        names.append(getattr(failed.value, "operation", ""))
+    return names
+
+
+def test_errors_name_what_calls_on_objects_are_made_of() -> None:
+    # As the documentation of `intranode.errors` says.
+    expected = [*["allgather"] * 3, *["gather"] * 2, "allgather", *["alltoall"] * 2, "bcast"]
+    assert run("test_objects:made_of", 2)[1] == expected
