@@ -440,7 +440,7 @@ def test_processes_of_multiprocessing_can_join(method: str) -> None:
 
 
 POOL = """
-import multiprocessing, sys
+import multiprocessing, os, sys
 from intranode import MPI
 def square(x):
     return x * x, MPI.COMM_WORLD.size
@@ -449,7 +449,7 @@ if __name__ == "__main__":
     if MPI.COMM_WORLD.rank == 0:
         with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
             squares = pool.map(square, range(3))
-    print(MPI.COMM_WORLD.bcast(squares), flush=True)
+    os.write(1, f"{MPI.COMM_WORLD.bcast(squares)}\\n".encode())
 """
 
 
@@ -464,11 +464,11 @@ def test_workers_of_a_rank_are_alone(method: str, tmp_path: Path) -> None:
 
 def test_a_rank_starts_another_job(tmp_path: Path) -> None:
     script = tmp_path / "outer.py"
-    inner = "from intranode import MPI; print(MPI.COMM_WORLD.size)"
+    inner = "import os; from intranode import MPI; os.write(1, b'%d ' % MPI.COMM_WORLD.size)"
     command = f"[sys.executable, '-m', 'intranode', '-n', '3', '--', sys.executable, '-c', {inner!r}]"
     script.write_text(f"import subprocess, sys\nfrom intranode import MPI\nsubprocess.run({command}, check=True)\n")
     done = launch(1, str(script))
-    assert (done.returncode, done.stdout) == (0, "3\n" * 3), done.stderr
+    assert (done.returncode, done.stdout) == (0, "3 " * 3), done.stderr
 
 
 def test_threads_can_join() -> None:
@@ -512,10 +512,10 @@ def test_threads_of_a_rank_may_not_overlap() -> None:
 
 def test_the_launcher_is_called_as_mpiexec_is(tmp_path: Path) -> None:
     script = tmp_path / "size.py"
-    script.write_text("import intranode; print(intranode.world().size)")
+    script.write_text("import os, intranode; os.write(1, b'%d ' % intranode.world().size)")
     command = [sys.executable, "-m", "intranode", "-np", "2"]
     done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "2 2 "), done.stderr
     for rest in ([str(script), "-n", "1"], ["-m", "this", "-np", "1"]):
         assert subprocess.run([*command, *rest], capture_output=True, timeout=60, check=False).returncode == 0
     # A program, where the script stands.
