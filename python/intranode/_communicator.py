@@ -14,6 +14,16 @@ MOST = 1 << 63
 """What a color, and a key, is less than."""
 
 
+def _integer(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        # NumPy's truth values are no integers, other than Python's.
+        if getattr(getattr(value, "dtype", None), "kind", "") == "b":
+            return int(value)
+        raise TypeError(f"split: a {name} is an integer, not {value!r:.60}") from None
+
+
 class Communicator(Reductions):
     """A group of ranks: processes of one machine that make the same calls in the same order.
 
@@ -55,7 +65,7 @@ class Communicator(Reductions):
     def _ordered(self, color: int, key: int, least: int = 0) -> tuple[int, int]:
         """Of a split, checked; the key counts from the least one on."""
         with self._checking("split"):
-            color, key = operator.index(color), operator.index(key)
+            color, key = _integer(color, "color"), _integer(key, "key")
             if not (0 <= color < MOST and least <= key < MOST + least):
                 raise ValueError(
                     f"color {color} and key {key}: a color is at least 0 and less than {MOST}, a key at least {least} and less than "

@@ -177,3 +177,19 @@ def test_groups_make_communicators() -> None:
     evens, odds, all_ = [0, 2, 4], [1, 3], [4, 3, 2, 1, 0]
     for rank, found in enumerate(run("test_cartesian:in_groups", 5)):
         assert found == [all_, True if rank % 2 else evens, odds if rank % 2 else evens]
+
+
+def by_comparisons(comm: Communicator) -> list[int]:
+    import numpy
+
+    from intranode import MPI
+
+    with pytest.raises(TypeError, match="split: a color is an integer, not 'red'"):
+        MPI.COMM_WORLD.Split("red")  # type: ignore[arg-type]
+    part = MPI.COMM_WORLD.Split(numpy.array([comm.rank])[0] > 0)
+    found: list[int] = part.allgather(comm.rank)
+    return found
+
+
+def test_a_color_may_be_a_truth_value_of_numpy() -> None:
+    assert run("test_cartesian:by_comparisons", 3) == [[0], [1, 2], [1, 2]]
