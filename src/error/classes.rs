@@ -8,6 +8,22 @@ impl Error {
         Error::OverlappingBlocks { operation, first, second }
     }
 
+    /// The same with the numbers that its ranks have in another communicator: rank `r` is `numbers[r]` there.
+    pub(crate) fn numbered(mut self, numbers: &[usize]) -> Self {
+        let number = |rank: &mut usize| *rank = numbers.get(*rank).copied().unwrap_or(*rank);
+        match &mut self {
+            Error::RankDied { rank, .. }
+            | Error::RankLeft { rank, .. }
+            | Error::Aborted { rank, .. }
+            | Error::Interrupted { rank, .. }
+            | Error::Poisoned { rank, .. }
+            | Error::Refused { rank, .. } => number(rank),
+            Error::TimedOut { late, .. } => late.iter_mut().for_each(number),
+            _ => {}
+        }
+        self
+    }
+
     /// Whether the communicator has ended, or was never made. If not, further calls are possible; of a collective call, all ranks
     /// have consumed it. Example: [`Error`].
     pub fn is_fatal(&self) -> bool {

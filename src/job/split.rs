@@ -107,7 +107,10 @@ impl Communicator {
         child.rank_state.debug_transport();
         // After this round every rank is registered, so no death is missed. The call was counted above.
         let state = &child.rank_state;
-        state.enter_uncounted(OPERATION)?.run(|member| state.barrier.enter(member, &call))?;
+        let open = state.enter_uncounted(OPERATION);
+        let met = open.and_then(|mut open| open.run(|member| state.barrier.enter(member, &call)));
+        // The caller does not know the child's ranks yet.
+        met.map_err(|error| error.numbered(&group))?;
         Ok(child)
     }
 

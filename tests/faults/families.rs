@@ -8,8 +8,10 @@ use anyhow::{Result, ensure};
 use intranode::{Communicator, Error};
 use libtest_mimic::Completion;
 use nix::sched::{CloneFlags, unshare};
+use nix::unistd::Pid;
 
 use super::job::{BOUND, Job, PROGRAM};
+use super::stepping::{self, run_until};
 use super::{Program, Test, buffers, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -18,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_02_killed_in_the_epochs_of_a_region", || killed_in("alternates epochs", 10)),
     ("row_25_regions_and_buffers_across_pid_namespaces", regions_in_another_pid_namespace),
     ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
+    ("row_30_killed_at_a_step_of_splitting", killed_at_each_step_of_splitting),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
     ("row_30_only_communicators_of_the_dead_rank_end", only_its_communicators_end),
     ("row_30_a_region_outlives_the_rank_that_made_it", a_region_outlives_its_creator),
@@ -27,6 +30,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("makes regions", || rank::repeat(&rank::join()?, make_a_region)),
     ("alternates epochs", alternates_epochs),
     ("splits", || rank::repeat(&rank::join()?, |comm| comm.split_local()?.barrier())),
+    ("splits in reverse", || rank::repeat(&rank::join()?, |comm| split_in_reverse(comm).map(drop))),
+    ("stops before it splits in reverse", stops_before_it_splits),
     ("has a child only", has_a_child_only),
     ("is in another PID namespace", is_in_another_pid_namespace),
     ("has regions and a child", has_regions_and_a_child),
@@ -45,6 +50,50 @@ fn killed_in(program: &str, times: usize) -> Result<Completion> {
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)
+}
+
+/// Kills a rank of two at a system call of a split in which both get other numbers, a later one each time, until it completes. The
+/// survivor does not know the numbers of the communicator that was being made.
+fn killed_at_each_step_of_splitting() -> Result<Completion> {
+    // Every call with FAULTS_REPEAT=2.
+    let stride = 2usize.div_ceil(repeat(1));
+    for victim in [0, 1] {
+        for calls in (0..).map(|step| fastrand::usize(0..stride) + step * stride) {
+            let mut job = Job::new(2);
+            job.start(victim, "stops before it splits in reverse", |_| ())?;
+            job.start(1 - victim, "splits in reverse", |_| ())?;
+            job.await_joined([0, 1])?;
+            let Some(through) = run_until(Pid::from_raw(job.pid(victim)?.try_into()?), calls)? else {
+                return Ok(Completion::ignored_with(stepping::NOT_TRACED));
+            };
+            if through {
+                job.kill(victim)?;
+            }
+            let report = job.report(1 - victim)?;
+            ensure!(
+                (report.kind.as_str(), &*report.ranks) == ("died", &[victim]),
+                "rank {victim}, killed at call {calls}: {report:?}"
+            );
+            job.finish(&[victim])?;
+            if through {
+                break;
+            }
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn split_in_reverse(comm: &Communicator) -> Result<Communicator, Error> {
+    comm.split(0, comm.size() - comm.rank())
+}
+
+fn stops_before_it_splits() -> Result<()> {
+    let comm = rank::join()?;
+    stepping::begin()?;
+    let part = split_in_reverse(&comm);
+    stepping::stop()?;
+    drop(part);
+    Ok(())
 }
 
 /// The named files of a killed creator are removed by the next job of the name.
