@@ -248,6 +248,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if !self.rank_state.mapped.forked() {
+            self.tree.pass_deaths_on();
             self.rank_state.leave();
         }
     }

@@ -41,11 +41,16 @@ pub fn poison<P: Platform>(platform: &P, segment: &Segment<'_, P>, cause: Cause)
 /// What [`Segment::spread`] holds at the end.
 const SPREAD: u32 = 1;
 
+/// Whether somebody has been through all words.
+fn is_known_to_all<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> bool {
+    platform.load("spread-known", segment.spread, Acquire) == SPREAD
+}
+
 /// Sets the poison bit everywhere and wakes everybody, unless somebody has been through all words before. Also where
 /// `POISON` is set already: the rank that did it may have died in between. Also where nobody seems to wait: a rank that has
 /// died between its arrival and its wake-up has taken `WAITER` with it, and left the sleepers.
 fn poison_all<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> Result<(), Killed> {
-    if platform.load("spread-known", segment.spread, Acquire) == SPREAD {
+    if is_known_to_all(platform, segment) {
         return Ok(());
     }
     for word in segment.words() {
@@ -63,8 +68,18 @@ pub(super) fn failure<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> Fa
     if poison_all(platform, segment).is_err() {
         return Failure::Killed;
     }
-    // Relaxed: what the first poisoner released was acquired above, word by word or from a rank that had done so.
-    Failure::Dead(Cause::unpack(platform.load64("cause-read", segment.cause, Relaxed)))
+    Failure::Dead(cause(platform, segment))
+}
+
+/// The cause, of a rank that has been through all words, or has seen that somebody was.
+fn cause<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> Option<Cause> {
+    // Relaxed: what the first poisoner released was acquired before, word by word or from a rank that had done so.
+    Cause::unpack(platform.load64("cause-read", segment.cause, Relaxed))
+}
+
+/// Why the communicator has ended, once all words are poisoned: every rank that has met poison has seen to that.
+pub fn ended<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> Option<Cause> {
+    if is_known_to_all(platform, segment) { cause(platform, segment) } else { None }
 }
 
 /// The ranks that have not arrived at the round, in a communicator that is poisoned: the same on every rank, since the

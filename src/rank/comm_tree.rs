@@ -42,6 +42,12 @@ struct Member {
 }
 
 impl Member {
+    /// The rank of the joined communicator whose death has ended this one.
+    fn ended_by_death_of(&self) -> Option<usize> {
+        let rank = self.rank_state.upgrade()?.ended_by_death_of()?;
+        self.joined.get(rank).copied()
+    }
+
     fn notify(&self, dead: usize) {
         let rank = self.joined.iter().position(|joined| *joined == dead);
         if let (Some(rank), Some(rank_state)) = (rank, self.rank_state.upgrade()) {
@@ -90,6 +96,19 @@ impl CommTree {
         state.dead.iter().for_each(|dead| member.notify(*dead));
         state.members.retain(|member| member.rank_state.strong_count() > 0);
         state.members.push(member);
+    }
+
+    /// Notifies all communicators of a death that has ended one of them. The watcher does so too, but may come later than a rank
+    /// that was told and leaves: the others would learn that this one has left, and not that the other has died.
+    pub(crate) fn pass_deaths_on(&self) {
+        let mut state = self.fanout.state();
+        let State { dead, members } = &mut *state;
+        for rank in members.iter().filter_map(Member::ended_by_death_of).collect::<Vec<_>>() {
+            if !dead.contains(&rank) {
+                dead.push(rank);
+                members.iter().for_each(|member| member.notify(rank));
+            }
+        }
     }
 
     /// Poisons every communicator of the tree.

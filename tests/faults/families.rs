@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_25_regions_and_buffers_across_pid_namespaces", regions_in_another_pid_namespace),
     ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
     ("row_30_killed_at_a_step_of_splitting", killed_at_each_step_of_splitting),
+    ("row_30_a_survivor_that_leaves_does_not_hide_a_death", a_survivor_leaves),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
     ("row_30_only_communicators_of_the_dead_rank_end", only_its_communicators_end),
     ("row_30_a_region_outlives_the_rank_that_made_it", a_region_outlives_its_creator),
@@ -32,6 +33,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("splits", || rank::repeat(&rank::join()?, |comm| comm.split_local()?.barrier())),
     ("splits in reverse", || rank::repeat(&rank::join()?, |comm| split_in_reverse(comm).map(drop))),
     ("stops before it splits in reverse", stops_before_it_splits),
+    ("leaves when a rank has died", leaves_when_a_rank_has_died),
     ("has a child only", has_a_child_only),
     ("is in another PID namespace", is_in_another_pid_namespace),
     ("has regions and a child", has_regions_and_a_child),
@@ -242,6 +244,48 @@ fn is_in_a_half() -> Result<()> {
     rank::send("works")?;
     rank::receive()?;
     rank::repeat(&comm, Communicator::barrier)
+}
+
+/// Ranks 0 to 2 have a communicator beside that of all. Rank 0 dies, of which only rank 3 has a watcher. Rank 1 learns it in the
+/// communicator of all, and leaves both; rank 2 waits in the other one.
+fn a_survivor_leaves() -> Result<Completion> {
+    let mut job = Job::new(4);
+    for rank in 0..4 {
+        job.start(rank, "leaves when a rank has died", |command| {
+            if rank == 1 || rank == 2 {
+                command.env("INTRANODE_LIVENESS", "none");
+            }
+        })?;
+    }
+    job.await_joined(0..4)?;
+    (0..4).try_for_each(|rank| job.await_line(rank, "split"))?;
+    let (victim, since) = (job.pid(0)?, job.kill(0)?);
+    for rank in 1..4 {
+        let report = job.report(rank)?;
+        ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[0]), "rank {rank}: {report:?}");
+        ensure!(
+            report.pid == Some(victim) && report.at.saturating_sub(since) < BOUND,
+            "rank {rank}: {report:?}"
+        );
+    }
+    job.finish(&[0])?;
+    Ok(Completion::Completed)
+}
+
+fn leaves_when_a_rank_has_died() -> Result<()> {
+    let comm = rank::join()?;
+    let part = comm.split(usize::from(comm.rank() == 3), 0)?;
+    comm.barrier()?;
+    rank::send("split")?;
+    match comm.rank() {
+        0 => rank::receive().map(drop),
+        2 => rank::repeat(&part, Communicator::barrier),
+        _ => {
+            let error = comm.barrier().expect_err("rank 0 is killed");
+            drop((part, comm));
+            rank::report(&error)
+        }
+    }
 }
 
 fn a_region_outlives_its_creator() -> Result<Completion> {
