@@ -149,11 +149,12 @@ impl Communicator {
         self.rank_state.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job: the joined communicator and all that were split from it. Not collective: one rank calls it.
+    /// Ends the joined communicator, and of those that were split from it all that this rank still has. Not collective: one rank calls
+    /// it.
     ///
-    /// This process exits with `code`. Every other rank gets [`Error::Aborted`] with the code, at once if it is in a call,
-    /// otherwise from its next call. It should save its data and exit too. `intranode run` kills ranks that have not ended
-    /// after a second. The library itself ends no other process.
+    /// This process exits with `code`. Every other rank gets [`Error::Aborted`] with the code from these communicators, at once if it is
+    /// in a call, otherwise from its next call. It should save its data and exit too. A communicator without this rank goes on, until
+    /// its ranks leave. `intranode run` kills ranks that have not ended after a second. The library itself ends no other process.
     ///
     /// The system keeps only 8 bits of the code. If these are 0, this process exits with 1, so that an abort never appears as
     /// a success.

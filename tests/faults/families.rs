@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_30_a_survivor_that_leaves_does_not_hide_a_death", a_survivor_leaves),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
     ("row_30_only_communicators_of_the_dead_rank_end", only_its_communicators_end),
+    ("row_30_only_communicators_of_who_aborts_end", only_the_communicators_of_who_aborts_end),
     ("row_30_a_region_outlives_the_rank_that_made_it", a_region_outlives_its_creator),
 ];
 
@@ -37,7 +38,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("has a child only", has_a_child_only),
     ("is in another PID namespace", is_in_another_pid_namespace),
     ("has regions and a child", has_regions_and_a_child),
-    ("is in a half", is_in_a_half),
+    ("is in a half", || is_in_a_half(|_| Ok(()))),
+    ("is in a half, or aborts", || is_in_a_half(|comm| rank::receive().map(|_| comm.abort(7)))),
     ("reads what the dead have written", reads_what_the_dead_have_written),
 ];
 
@@ -231,11 +233,36 @@ fn only_its_communicators_end() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn is_in_a_half() -> Result<()> {
+/// Rank 3 aborts in the place of dying.
+fn only_the_communicators_of_who_aborts_end() -> Result<Completion> {
+    let mut job = Job::joined(4, "is in a half, or aborts")?;
+    (0..4).try_for_each(|rank| job.await_line(rank, "split"))?;
+    job.send(3, "abort")?;
+    let report = job.report(1)?;
+    ensure!((report.kind.as_str(), &*report.ranks) == ("aborted", &[1]), "{report:?}");
+    for rank in [0, 2] {
+        job.send(rank, "go on")?;
+    }
+    for rank in [0, 2] {
+        job.await_line(rank, "works")?;
+    }
+    for rank in [0, 2] {
+        job.send(rank, "call all")?;
+        let report = job.report(rank)?;
+        ensure!((report.kind.as_str(), &*report.ranks) == ("aborted", &[3]), "{report:?}");
+    }
+    job.finish_with(|rank| if rank == 3 { 7 } else { 0 })?;
+    Ok(Completion::Completed)
+}
+
+fn is_in_a_half(last: impl FnOnce(&Communicator) -> Result<()>) -> Result<()> {
     let comm = rank::join()?;
     let half = comm.split(comm.rank() % 2, comm.rank())?;
     comm.barrier()?;
     rank::send("split")?;
+    if comm.rank() == 3 {
+        last(&comm)?;
+    }
     if comm.rank() % 2 == 1 {
         return rank::repeat(&half, Communicator::barrier);
     }
