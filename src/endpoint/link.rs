@@ -313,6 +313,8 @@ impl Link {
 
     /// The memory that it takes at most: of the connection's, pages that were not used take none.
     pub(crate) fn bytes(&self) -> usize {
+        #[cfg(test)]
+        MEASURED.set(MEASURED.get() + 1);
         let arrived = self.arrived.capacity() * size_of::<Arrived>() + self.private;
         let mapped = self.mapped.iter().map(Mapped::bytes).sum::<usize>();
         size_of::<Self>() + arrived + mapped + self.calls.bytes() + self.memory.bytes()
@@ -322,6 +324,12 @@ impl Link {
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Ended(_)) && self.arrived.is_empty() && !self.calls.has_replies()
     }
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// For unit tests: how often this thread has asked how much memory a connection takes.
+    pub(super) static MEASURED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// For unit tests: the two sides of a connection, without a listener.

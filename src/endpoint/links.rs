@@ -1,9 +1,10 @@
 //! All connections of an endpoint, by peer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
+use crate::endpoint::kept::Kept;
 use crate::endpoint::link::{Known, Link, Stage};
 use crate::endpoint::peer::{Event, Peer};
 use crate::tuning::ENDPOINT_GONE_BYTES;
@@ -33,7 +34,7 @@ pub(crate) struct Links {
     /// Whose connections have not ended.
     alive: usize,
     /// Whose connections have ended, and who have sent what nobody has received.
-    gone: VecDeque<Peer>,
+    kept: Kept,
     news: VecDeque<Peer>,
     closed: VecDeque<Gone>,
     /// Whether these had their turn to be reported last.
@@ -120,14 +121,12 @@ impl Links {
     /// A connection has ended: not to be called twice. Returns whose messages are not kept any more for that.
     pub(crate) fn has_ended(&mut self, peer: Peer) -> Vec<Peer> {
         self.alive -= 1;
-        self.gone.push_back(peer);
         self.has_news_of(peer);
         self.remove_if_done(peer);
         // What nobody receives is not kept for ever.
         let mut forgotten = Vec::new();
-        while self.gone_bytes() > ENDPOINT_GONE_BYTES
-            && let Some(first) = self.first_of_the_most()
-            && let Some(first) = self.gone.remove(first)
+        while self.kept.bytes() > ENDPOINT_GONE_BYTES
+            && let Some(first) = self.kept.first_of_the_most()
         {
             self.remove(first);
             forgotten.push(first);
@@ -135,40 +134,25 @@ impl Links {
         forgotten
     }
 
-    /// The place of the first that is gone of the process whose take the most: one that connects again and again displaces what it
-    /// has sent itself, and no other's.
-    fn first_of_the_most(&self) -> Option<usize> {
-        let process = |peer: &Peer| self.slots[peer.slot as usize].link.as_ref().map(Link::process_number);
-        let mut bytes = HashMap::new();
-        self.gone.iter().for_each(|peer| *bytes.entry(process(peer)).or_insert(0) += self.bytes(peer));
-        let most = bytes.values().max()?;
-        self.gone.iter().position(|peer| bytes[&process(peer)] == *most)
-    }
-
-    /// The most memory that those take whose messages are kept.
-    fn gone_bytes(&self) -> usize {
-        self.gone.iter().map(|peer| self.bytes(peer)).sum()
-    }
-
-    fn bytes(&self, peer: &Peer) -> usize {
-        self.slots[peer.slot as usize].link.as_ref().map_or(0, Link::bytes)
-    }
-
-    /// Removes a connection that has ended, if all that it has sent is received.
+    /// Removes a connection that has ended, if all that it has sent is received. Otherwise some of it may be.
     pub(crate) fn remove_if_done(&mut self, peer: Peer) {
-        if self.get(peer).is_some_and(|link| link.is_done()) {
+        let Some(link) = self.get(peer) else { return };
+        if link.is_done() {
             self.remove(peer);
+        } else if matches!(link.stage, Stage::Ended(_)) {
+            let (process, bytes) = (link.process_number(), link.bytes());
+            self.kept.keep(peer, process, bytes);
         }
     }
 
     /// Removes a connection that has ended. That it began and has ended is reported, and nothing else.
     pub(crate) fn remove(&mut self, peer: Peer) {
+        self.kept.forget(peer);
         let Some(mut link) =
             self.get(peer).is_some().then(|| self.slots[peer.slot as usize].link.take()).flatten()
         else {
             return;
         };
-        self.gone.retain(|gone| *gone != peer);
         if link.in_news {
             self.news.retain(|news| *news != peer);
         }
@@ -256,7 +240,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::endpoint::link::{Arrived, Content, connected};
+    use crate::endpoint::link::{Arrived, Content, MEASURED, connected};
 
     fn add(links: &mut Links, stage: Stage) -> Peer {
         let peer = links.add(|peer| {
@@ -308,6 +292,27 @@ mod tests {
         assert_eq!(ended, CLOSED);
     }
 
+    /// Very many may be gone: those that have sent what nobody receives.
+    #[test]
+    fn when_a_peer_ends_those_that_are_gone_are_not_looked_at() {
+        let mut links = Links::default();
+        for ended in 1..=40 {
+            let peer = add(&mut links, Stage::Open);
+            let message =
+                Arrived { expected: true, tag: 0, bytes: 0, content: Content::Private(Box::default()) };
+            links.get(peer).expect("it is there").arrived.push_back(message);
+            let before = MEASURED.get();
+            end(&mut links, peer);
+            assert!(
+                MEASURED.get() - before <= 1,
+                "{} were, by the end number {ended}",
+                MEASURED.get() - before
+            );
+        }
+        // No more than are kept of these.
+        assert!((1..40).contains(&links.all().count()));
+    }
+
     /// What is meant for a peer that is gone does not reach the next one in its place.
     #[test]
     fn a_peer_that_is_gone_names_no_other() {
@@ -318,9 +323,9 @@ mod tests {
         let message = Arrived { expected: true, tag: 0, bytes: 0, content };
         links.get(first).expect("it is there").arrived.push_back(message);
         end(&mut links, first);
-        assert_eq!(links.gone, [first]);
+        assert_eq!(links.kept.first_of_the_most(), Some(first));
         links.remove(first);
-        assert!(links.gone.is_empty());
+        assert_eq!(links.kept.first_of_the_most(), None);
         let second = add(&mut links, Stage::Open);
         assert_eq!((second.slot, second.generation), (first.slot, first.generation + 1));
         assert!(links.get(first).is_none() && links.get(second).is_some());

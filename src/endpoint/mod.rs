@@ -7,7 +7,7 @@
 //! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
 //! | `state`, `waiting` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
-//! | `links`, `keeping` | which connections are there, and what is kept of one that has ended? |
+//! | `links`, `keeping`, `kept` | which connections are there, what is kept of one that has ended, and how much is that? |
 //! | `link`, `taking`, `direct`, `sending`, `calls`, `body` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease`, `mapped` | which memory may peers access, and until when? |
@@ -36,6 +36,7 @@ mod getting;
 pub(crate) mod handle;
 pub(crate) mod hello;
 mod keeping;
+mod kept;
 mod key;
 mod lease;
 mod left;

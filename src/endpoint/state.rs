@@ -353,9 +353,9 @@ impl State {
     /// A message of this peer was received: there is room for more, or nothing is left.
     pub(crate) fn received(&mut self, peer: Peer) {
         let Some(link) = self.links.get(peer) else { return };
-        if link.is_done() {
+        if matches!(link.stage, Stage::Ended(_)) {
             self.links.remove_if_done(peer);
-        } else if !matches!(link.stage, Stage::Ended(_)) && link.is_parked() && link.has_work() {
+        } else if link.is_parked() && link.has_work() {
             self.wake(peer);
         }
     }
