@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-use crate::endpoint::error::EndpointError;
+use crate::endpoint::error::{EndpointError, system};
 use crate::sys::process;
 
 /// The longest name of an endpoint, in bytes.
@@ -49,7 +50,7 @@ impl Address {
     /// ASCII.
     ///
     /// # Errors
-    /// [`EndpointError::InvalidName`].
+    /// [`EndpointError::InvalidName`]; [`EndpointError::System`] if there is no descriptor left by which to know the machine.
     ///
     /// ```
     /// use intranode::{Address, EndpointError};
@@ -59,10 +60,16 @@ impl Address {
     /// # Ok::<(), EndpointError>(())
     /// ```
     pub fn local(name: &str) -> Result<Self, EndpointError> {
+        Self::local_for("local", name)
+    }
+
+    /// The same in another call.
+    pub(crate) fn local_for(call: &'static str, name: &str) -> Result<Self, EndpointError> {
         if !is_name(name) {
             return Err(EndpointError::InvalidName { name: name.to_owned() });
         }
-        Ok(Address { boot: boot_id(), name: name.to_owned(), remote: None })
+        let boot = boot_id().map_err(system(call, BOOT_ID))?;
+        Ok(Address { boot, name: name.to_owned(), remote: None })
     }
 
     /// The same with a remote part, where the same is served to other machines: `SCHEME://` and more, up to 255 bytes of visible
@@ -103,7 +110,15 @@ impl Address {
     /// here; whether the endpoint can be reached is found out by connecting. Example: [`Address`].
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.boot == boot_id()
+        boot_id().is_ok_and(|own| self.boot == own)
+    }
+
+    /// An error of this call, if it is not.
+    pub(crate) fn check_local_for(&self, call: &'static str) -> Result<(), EndpointError> {
+        match boot_id().map_err(system(call, BOOT_ID))? {
+            own if own == self.boot => Ok(()),
+            _ => Err(EndpointError::NotLocal { address: self.to_string() }),
+        }
     }
 
     /// The name of its socket. Users have names of their own.
@@ -131,15 +146,19 @@ fn is_remote(remote: &str) -> bool {
         })
 }
 
-/// A number that the system has chosen when it was booted. Empty where the system does not tell.
-fn boot_id() -> String {
+const BOOT_ID: &str = "a descriptor for the machine's boot identifier";
+
+/// A number that the system has chosen when it was booted. Empty where the system does not tell. An error if it would, and has no descriptor left
+/// for that.
+fn boot_id() -> io::Result<String> {
     // Kept: it takes a descriptor to read it, and without one no address would be of this machine.
     static KNOWN: OnceLock<String> = OnceLock::new();
     match KNOWN.get() {
-        Some(known) => known.clone(),
+        Some(known) => Ok(known.clone()),
         None => match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
-            Ok(read) => KNOWN.get_or_init(|| read.trim().to_owned()).clone(),
-            Err(_) => String::new(),
+            Ok(read) => Ok(KNOWN.get_or_init(|| read.trim().to_owned()).clone()),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
+            Err(_) => Ok(String::new()),
         },
     }
 }

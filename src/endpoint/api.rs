@@ -63,7 +63,7 @@ impl EndpointBuilder {
     /// # Errors
     /// Those of [`Endpoint::listen`](crate::Endpoint::listen).
     pub fn listen(self, name: &str) -> Result<Endpoint, EndpointError> {
-        let listener = Listener::new(Address::local(name)?)?;
+        let listener = Listener::new(Address::local_for("listen", name)?)?;
         Ok(Endpoint { timeout: self.chosen_timeout(), state: self.make(Some(listener))? })
     }
 

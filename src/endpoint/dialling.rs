@@ -37,9 +37,7 @@ impl Drop for Dialled {
 
 /// Connects to who listens at an address. Waits for room among the connections that are to be accepted, at most for so long.
 pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Dialled, EndpointError> {
-    if !address.is_local() {
-        return Err(EndpointError::NotLocal { address: address.to_string() });
-    }
+    address.check_local_for(CONNECT)?;
     let name = || address.name().to_owned();
     let socket = socket::connect(&address.socket_name(), timeout).map_err(|source| match source.kind() {
         io::ErrorKind::ConnectionRefused => EndpointError::NobodyListens { name: name() },

@@ -31,6 +31,7 @@ pub(super) const TESTS: &[Test] = &[
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
     ("a_refused_descriptor_names_the_call", refused_descriptors),
+    ("without_a_descriptor_no_address_is_taken_for_another_machines", no_descriptor_for_addresses),
     ("names_and_addresses_are_checked", names),
     ("names_are_free_at_once_while_others_look", name_is_free),
     ("peers_are_told_at_once_while_others_look", peer_is_told),
@@ -47,6 +48,7 @@ pub(super) const ROLES: &[Role] = &[
     ("many of another user", many_as_another_user),
     ("has few descriptors", has_few_descriptors),
     ("makes endpoints without descriptors", makes_endpoints_without_descriptors),
+    ("has addresses without descriptors", has_addresses_without_descriptors),
 ];
 
 /// The system keeps a socket, and its name, until a call has returned that is just looking at it. Many looks in each call make that
@@ -423,6 +425,34 @@ fn refused_descriptors() -> Result<Completion> {
     let server = Endpoint::listen(&unique())?;
     let address = server.address().context("it listens")?.clone();
     Child::start("makes endpoints without descriptors", &[address.name()])?.ends()?;
+    Ok(Completion::Completed)
+}
+
+/// Before this process has had to know which machine it is on.
+fn has_addresses_without_descriptors(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    setrlimit(Resource::RLIMIT_NOFILE, 40, 40)?;
+    let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    let address: Address = args[0].parse()?;
+    let refused = |result: Result<(), EndpointError>, call: &str| {
+        let is_refused = matches!(&result, Err(EndpointError::System { operation, .. }) if *operation == call);
+        ensure!(is_refused, "{call}: {result:?}");
+        Ok(())
+    };
+    refused(Address::local(address.name()).map(drop), "local")?;
+    refused(client.connect(&address).map(drop), "connect")?;
+    refused(client.route(&address).map(drop), "connect")?;
+    refused(Endpoint::listen(&unique()).map(drop), "listen")?;
+    drop(taken);
+    ensure!(Address::local(address.name())?.is_local());
+    client.connect(&address)?;
+    Ok(())
+}
+
+fn no_descriptor_for_addresses() -> Result<Completion> {
+    let server = Endpoint::listen(&unique())?;
+    let address = server.address().context("it listens")?.clone().with_remote("tcp://nowhere:1")?;
+    Child::start("has addresses without descriptors", &[&address.to_string()])?.ends()?;
     Ok(Completion::Completed)
 }
 
