@@ -5,7 +5,7 @@
 //! finds its lease withdrawn when it has read throws away what it has. Nobody writes to this memory but this process: what a peer
 //! puts, it pulls from there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -52,6 +52,8 @@ pub(crate) enum Memory {
 /// All that is shared.
 pub(crate) struct Shares {
     shares: BTreeMap<u64, Share>,
+    /// The keys of those that a peer has leases of.
+    leased: BTreeMap<Peer, BTreeSet<u64>>,
     keys: RandomState,
     made: u64,
     /// Where answers are made.
@@ -62,9 +64,10 @@ pub(crate) struct Shares {
 
 impl Shares {
     pub(crate) fn new() -> Self {
-        let (shares, reply) = Default::default();
+        let (shares, leased, reply) = Default::default();
         // From a number that no other process has: a forked child has the same keys as its siblings.
-        Shares { shares, keys: RandomState::new(), made: random::number(), reply, cookie: ProbeCookie::new() }
+        let (keys, made) = (RandomState::new(), random::number());
+        Shares { shares, leased, keys, made, reply, cookie: ProbeCookie::new() }
     }
 
     /// Shares memory that belongs to the endpoint from now on.
@@ -104,13 +107,18 @@ impl Shares {
         let share = self.shares.remove(&handle.key)?;
         for (peer, lease) in share.leases {
             links.get(peer).into_iter().for_each(|link| link.withdraw(lease));
+            if let Some(keys) = self.leased.get_mut(&peer) {
+                keys.remove(&handle.key);
+            }
         }
         Some(share.memory)
     }
 
-    /// The connection to a peer has ended, and its leases with it.
+    /// The connection to a peer has ended, and its leases with it. Very much may be shared: only what it has leases of is looked at.
     pub(crate) fn forget(&mut self, peer: Peer) {
-        self.shares.values_mut().for_each(|share| share.leases.retain(|(of, _)| *of != peer));
+        for key in self.leased.remove(&peer).into_iter().flatten() {
+            self.shares.get_mut(&key).into_iter().for_each(|share| share.forget(peer));
+        }
     }
 
     /// Answers what a peer has asked for, as far as there is room for answers. What this side is to read for it takes long: behind a piece of that
@@ -170,9 +178,10 @@ impl Shares {
         match request.what {
             What::Map(len) => {
                 let (start, _) = share.range(offset, len)?;
-                share.leases.retain(|(peer, lease)| *peer != link.peer || !link.is_settled(*lease));
                 let lease = link.open_lease().ok_or(Status::Busy)?;
+                share.leases.retain(|(peer, lease)| *peer != link.peer || !link.is_settled(*lease));
                 share.leases.push((link.peer, lease));
+                self.leased.entry(link.peer).or_default().insert(request.key);
                 let (start, parts) = share.parts(start)?;
                 // What is lent may be a file's that somebody truncates. Who copies it by the system notices that.
                 let is_sent = matches!(share.memory, Memory::Owned(_));
@@ -216,6 +225,13 @@ impl Memory {
 }
 
 impl Share {
+    /// The leases of this peer have ended.
+    fn forget(&mut self, peer: Peer) {
+        #[cfg(all(test, not(miri)))]
+        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+        self.leases.retain(|(of, _)| *of != peer);
+    }
+
     /// A range that lies inside.
     fn range(&self, offset: u64, len: u64) -> Result<(usize, usize), Status> {
         let end = offset.checked_add(len).filter(|end| *end <= self.len).ok_or(Status::Bounds)?;

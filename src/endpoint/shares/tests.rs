@@ -5,6 +5,11 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::peer::Armed;
 use crate::endpoint::wire::{decode_reply, encode_place};
 
+std::thread_local! {
+    /// How often this thread has looked at memory for leases that have ended.
+    pub(super) static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 const SEGMENT: usize = 1 << 10;
 const COUNT: usize = 5 * PARTS;
 const LEN: usize = 100_000;
@@ -218,5 +223,31 @@ fn what_is_lent_is_not_said_to_be_sent() -> Result<(), EndpointError> {
     assert_eq!(is_sent(&mut owner, &memory.handle())?, Some(true));
     let slices = [std::io::IoSlice::new(&[1; LEN])];
     assert_eq!(owner.with_shared(&slices, |owner, handle| is_sent(owner, &handle))?, Some(false));
+    Ok(())
+}
+
+#[test]
+fn when_a_peer_ends_only_what_it_had_leases_of_is_looked_at() -> Result<(), EndpointError> {
+    let (mut owner, memory, mut client, to_owner) = pair("many", Access::Read)?;
+    let others: Vec<_> = (0..100).map(|_| owner.share(vec![vec![1; LEN].into()], Access::Read)).collect();
+    let mut last = Vec::new();
+    for read in [&memory, &others[7], &others[9]] {
+        get((&mut owner, &mut client), (to_owner, &read.handle()), 0)?;
+    }
+    for of in others.into_iter().enumerate() {
+        match of {
+            // It has no lease of this any more.
+            (7, memory) => drop(owner.revoke(memory)?),
+            (_, memory) => last.push(memory),
+        }
+    }
+    assert_eq!(leases(&owner), 2);
+    let before = LOOKED_AT.get();
+    drop(client);
+    while leases(&owner) > 0 {
+        owner.poll()?;
+    }
+    assert_eq!(LOOKED_AT.get() - before, 2);
+    assert!(owner.state.shares.leased.is_empty());
     Ok(())
 }
