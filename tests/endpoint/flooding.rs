@@ -124,7 +124,7 @@ fn in_time<R>(name: &str, call: impl FnOnce() -> R) -> Result<R> {
 
 fn publish_without_pause() -> Result<Completion> {
     let name = unique();
-    let mut server = Endpoint::builder().timeout(Duration::from_secs(1)).listen(&name)?;
+    let mut server = Endpoint::builder().timeout(Duration::from_secs(5)).listen(&name)?;
     let memory = server.share(vec![vec![0; LEN].into()], Access::ReadWrite);
     let mut clients = Vec::new();
     for _ in 0..2 {
