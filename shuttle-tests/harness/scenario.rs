@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use intranode::protocol::generation::POISON;
-use intranode::protocol::membership::poison;
+use intranode::protocol::membership::{ended, poison};
 use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member};
 use shuttle::thread;
 
@@ -174,6 +174,11 @@ impl Scenario {
                 for word in memory.words() {
                     assert!(word & POISON != 0, "unpoisoned: rank {rank} has failed before all words were");
                 }
+                // A rank that was told finds it outside of a call, too.
+                assert!(
+                    ended(simulation, &memory.segment()).is_some(),
+                    "unknown: rank {rank} was told the cause"
+                );
                 return (complete, End::Failed(cause, member.late(member.completed().next())));
             }
             Err(Failure::Killed) => return (complete, End::Killed),
