@@ -178,8 +178,8 @@ impl Shares {
         match request.what {
             What::Map(len) => {
                 let (start, _) = share.range(offset, len)?;
-                let lease = link.open_lease().ok_or(Status::Busy)?;
                 share.leases.retain(|(peer, lease)| *peer != link.peer || !link.is_settled(*lease));
+                let lease = link.open_lease().ok_or(Status::Busy)?;
                 share.leases.push((link.peer, lease));
                 self.leased.entry(link.peer).or_default().insert(request.key);
                 let (start, parts) = share.parts(start)?;
