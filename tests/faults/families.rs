@@ -11,6 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Pid;
 
 use super::job::{BOUND, Job, PROGRAM};
+use super::report::Report;
 use super::stepping::{self, run_until};
 use super::{Program, Test, buffers, rank, repeat};
 
@@ -215,17 +216,7 @@ fn only_its_communicators_end() -> Result<Completion> {
         let report = job.report(1)?;
         ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[1]), "{report:?}");
         ensure!(report.pid == Some(victim) && report.at.saturating_sub(since) < BOUND, "{report:?}");
-        // The other communicator works on, and then all ranks call the parent.
-        for rank in [0, 2] {
-            job.send(rank, "go on")?;
-        }
-        for rank in [0, 2] {
-            job.await_line(rank, "works")?;
-        }
-        for rank in [0, 2] {
-            job.send(rank, "call all")?;
-            let report = job.report(rank)?;
-            ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[3]), "{report:?}");
+        for report in the_other_half_works_on(&mut job, "died")? {
             ensure!(report.pid == Some(victim), "{report:?}");
         }
         job.finish(&[3])?;
@@ -240,19 +231,26 @@ fn only_the_communicators_of_who_aborts_end() -> Result<Completion> {
     job.send(3, "abort")?;
     let report = job.report(1)?;
     ensure!((report.kind.as_str(), &*report.ranks) == ("aborted", &[1]), "{report:?}");
+    the_other_half_works_on(&mut job, "aborted")?;
+    job.finish_with(|rank| if rank == 3 { 7 } else { 0 })?;
+    Ok(Completion::Completed)
+}
+
+/// The communicator of ranks 0 and 2 works on, and then they call the parent, which rank 3 has ended in this way. Returns what they are told.
+fn the_other_half_works_on(job: &mut Job, kind: &str) -> Result<Vec<Report>> {
     for rank in [0, 2] {
         job.send(rank, "go on")?;
     }
     for rank in [0, 2] {
         job.await_line(rank, "works")?;
     }
-    for rank in [0, 2] {
+    let told = [0, 2].map(|rank| {
         job.send(rank, "call all")?;
         let report = job.report(rank)?;
-        ensure!((report.kind.as_str(), &*report.ranks) == ("aborted", &[3]), "{report:?}");
-    }
-    job.finish_with(|rank| if rank == 3 { 7 } else { 0 })?;
-    Ok(Completion::Completed)
+        ensure!((report.kind.as_str(), &*report.ranks) == (kind, &[3]), "{report:?}");
+        Ok(report)
+    });
+    told.into_iter().collect()
 }
 
 fn is_in_a_half(last: impl FnOnce(&Communicator) -> Result<()>) -> Result<()> {
