@@ -23,6 +23,8 @@ mod bulk_pull;
 mod child;
 #[path = "connecting.rs"]
 mod connecting;
+#[path = "descriptors.rs"]
+mod descriptors;
 #[path = "event_loops.rs"]
 mod event_loops;
 #[path = "faults.rs"]
@@ -101,6 +103,7 @@ pub(super) fn main() -> ExitCode {
             receiving::ROLES,
             sleeping::ROLES,
             connecting::ROLES,
+            descriptors::ROLES,
             faults::ROLES,
             hostile::ROLES,
             owner::ROLES,
@@ -127,6 +130,7 @@ pub(super) fn main() -> ExitCode {
         random::TESTS,
         sleeping::TESTS,
         connecting::TESTS,
+        descriptors::TESTS,
         faults::TESTS,
         hostile::TESTS,
         flooding::TESTS,
