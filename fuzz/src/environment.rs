@@ -80,15 +80,17 @@ fn expect(
         None => None,
         Some(text) => Some(whole(&text).filter(|ranks| *ranks <= 65_536)?),
     };
-    let state_reports = match common("STATE").as_deref() {
-        None | Some("0") => false,
-        Some("1") => true,
-        Some(_) => return None,
+    let switch = |suffix| match common(suffix).as_deref() {
+        None => Some(None),
+        Some("0") => Some(Some(false)),
+        Some("1") => Some(Some(true)),
+        Some(_) => None,
     };
+    let (single_copy, state_reports) = (switch("SINGLE_COPY")?, switch("STATE")?.unwrap_or(false));
     Some(vec![
         format!("name: {name:?}, rank: {rank}, size: {size}"),
         format!("timeout: {timeout:?}, join_timeout: {join_timeout:?}"),
-        format!("wait: {wait}, spin: {spin:?}, group: {group:?}"),
+        format!("wait: {wait}, spin: {spin:?}, group: {group:?}, single_copy: {single_copy:?}"),
         format!("state_reports: {state_reports}"),
     ])
 }
