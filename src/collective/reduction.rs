@@ -22,12 +22,12 @@ use crate::rank::rank_state::RankState;
 use crate::tuning::{REDUCE_IN_PLACE_FROM, REDUCE_WHOLE_IN_PLACE_FROM, fold_slices_from_bytes};
 
 /// The header of a reduction.
-pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
+pub(crate) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
     Call { reduction: op as u8, length: length as u64, ..call::<T>(operation) }
 }
 
 /// Checks that the operation is defined for the type.
-pub(super) fn check_op<T: Reducible>(operation: Operation, op: ReduceOp) -> Result<(), Error> {
+pub(crate) fn check_op<T: Reducible>(operation: Operation, op: ReduceOp) -> Result<(), Error> {
     match T::has(op) {
         true => Ok(()),
         false => {
@@ -38,7 +38,7 @@ pub(super) fn check_op<T: Reducible>(operation: Operation, op: ReduceOp) -> Resu
 }
 
 /// Checks that a buffer has the length that is needed.
-pub(super) fn check_len(operation: Operation, expected: usize, actual: usize) -> Result<(), Error> {
+pub(crate) fn check_len(operation: Operation, expected: usize, actual: usize) -> Result<(), Error> {
     if expected == actual { Ok(()) } else { Err(Error::InvalidBufferSize { operation, expected, actual }) }
 }
 

@@ -6,17 +6,38 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 
 /// A check of counts and displacements against the length of the buffer.
-pub(super) type BlockCheck = fn(Operation, usize, &[usize], &[usize]) -> Result<(), Error>;
+pub(crate) type BlockCheck = fn(Operation, usize, &[usize], &[usize]) -> Result<(), Error>;
+
+/// What ranks have numbers in: a communicator of one node, or of several.
+pub(crate) trait Ranks {
+    /// This rank's number.
+    fn rank(&self) -> usize;
+
+    /// How many there are.
+    fn size(&self) -> usize;
+}
+
+impl Ranks for Communicator {
+    #[inline]
+    fn rank(&self) -> usize {
+        self.rank()
+    }
+
+    #[inline]
+    fn size(&self) -> usize {
+        self.size()
+    }
+}
 
 /// Checks that there is such a rank.
-pub(super) fn check_root(comm: &Communicator, operation: Operation, root: usize) -> Result<(), Error> {
+pub(crate) fn check_root(comm: &impl Ranks, operation: Operation, root: usize) -> Result<(), Error> {
     let size = comm.size();
     if root < size { Ok(()) } else { Err(Error::InvalidRoot { operation, root, size }) }
 }
 
 /// Checks that a buffer which only the root has is `given` exactly there.
-pub(super) fn check_buffer(
-    comm: &Communicator,
+pub(crate) fn check_buffer(
+    comm: &impl Ranks,
     operation: Operation,
     root: usize,
     given: bool,
@@ -27,8 +48,8 @@ pub(super) fn check_buffer(
 
 /// Checks the lengths of a gather or a scatter: `own` elements on every rank, and on the root alone a buffer of as many for each.
 #[inline]
-pub(super) fn check_equal_blocks(
-    comm: &Communicator,
+pub(crate) fn check_equal_blocks(
+    comm: &impl Ranks,
     operation: Operation,
     root: usize,
     own: usize,
@@ -41,8 +62,8 @@ pub(super) fn check_equal_blocks(
 }
 
 /// The same with counts, and displacements that matter on the root only. `check`: of how the blocks lie in its buffer.
-pub(super) fn check_given_blocks(
-    comm: &Communicator,
+pub(crate) fn check_given_blocks(
+    comm: &impl Ranks,
     operation: Operation,
     root: usize,
     (own, whole): (usize, Option<usize>),

@@ -2,9 +2,9 @@
 
 use bytemuck::Pod;
 
+use crate::collective::reduction::check_len;
 use crate::communicator::call;
 use crate::error::{Error, Operation};
-use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::packed;

@@ -3,6 +3,7 @@
 use bytemuck::Pod;
 
 use crate::collective::counts;
+use crate::collective::rooted::check_root;
 use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
@@ -203,7 +204,7 @@ impl<L: Leaders> Hierarchical<L> {
         let operation = Operation::Broadcast;
         let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
         let mut session = self.begin(operation)?;
-        session.agree(&call, self.is_root(operation, root), &[])?;
+        session.agree(&call, check_root(self, operation, root), &[])?;
         session.broadcast_from(bytemuck::cast_slice_mut(buffer), root)
     }
 }

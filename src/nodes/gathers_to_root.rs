@@ -3,9 +3,9 @@
 use bytemuck::Pod;
 
 use crate::collective::counts;
+use crate::collective::rooted::{check_equal_blocks, check_given_blocks};
 use crate::communicator::call;
 use crate::error::{Error, Operation};
-use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::packed;
@@ -43,10 +43,8 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::Gather;
         let call = Call { length: send.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let total = send.len().saturating_mul(self.size());
-        let checked = self
-            .check_root(operation, root, recv.is_some())
-            .and_then(|()| check_len(operation, total, recv.as_ref().map_or(total, |recv| recv.len())));
+        let whole = recv.as_ref().map(|whole| whole.len());
+        let checked = check_equal_blocks(self, operation, root, send.len(), whole);
         let mut session = self.begin(operation)?;
         session.agree(&call, checked, &[])?;
         let own: &[u8] = bytemuck::cast_slice(send);
@@ -89,11 +87,8 @@ impl<L: Leaders> Hierarchical<L> {
             return self.node.gatherv(send, recv, counts, displs, root);
         }
         let operation = Operation::Gatherv;
-        let checked = self.check_blocks(operation, counts, send.len(), root, recv.is_some()).and_then(|()| {
-            let Some(recv) = &recv else { return Ok(()) };
-            counts::check_tables(operation, self.size(), [displs])?;
-            counts::check_blocks(operation, recv.len(), counts, displs)
-        });
+        let (lens, tables) = ((send.len(), recv.as_ref().map(|whole| whole.len())), (counts, displs));
+        let checked = check_given_blocks(self, operation, root, lens, tables, counts::check_blocks);
         let mut session = self.begin(operation)?;
         session.agree(&counts::call_at::<T>(operation, self.key, counts, root), checked, &[])?;
         let bytes: Vec<usize> = counts.iter().map(|count| count * size_of::<T>()).collect();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use crate::collective::rooted::Ranks;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::nodes::connector::Connector;
@@ -193,6 +194,16 @@ impl<L: Leaders> Hierarchical<L> {
     pub fn chain(mut self, from_bytes: usize, chunk_bytes: usize) -> Self {
         self.sizes = Sizes { chain_from: from_bytes, chunk: chunk_bytes.max(1) };
         self
+    }
+}
+
+impl<L: Leaders> Ranks for Hierarchical<L> {
+    fn rank(&self) -> usize {
+        self.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.size()
     }
 }
 

@@ -126,6 +126,11 @@ impl NodeMap {
         NodeMap { starts: std::iter::once(0).chain(ends).collect() }
     }
 
+    /// By node the sum of what its ranks have, which is given by rank.
+    pub(super) fn sums_of_nodes(&self, of_ranks: &[usize]) -> Vec<usize> {
+        (0..self.nodes()).map(|node| of_ranks[self.ranks_of(node)].iter().sum()).collect()
+    }
+
     /// The ranks of the largest node.
     pub(super) fn largest(&self) -> usize {
         self.counts().into_iter().max().unwrap_or_default()

@@ -9,7 +9,6 @@
 mod agreement;
 mod alltoall;
 mod alltoallv;
-mod checks;
 pub(crate) mod connector;
 mod desk;
 mod gathers;

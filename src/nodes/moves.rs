@@ -16,8 +16,7 @@ impl<L: Leaders> Session<'_, L> {
     /// Those of the node and of the leaders.
     pub(super) fn gather_all(&mut self, own: &[u8], all: &mut [u8], counts: &[usize]) -> Result<(), Error> {
         let map = &self.all.map;
-        let of_nodes: Vec<usize> =
-            (0..map.nodes()).map(|node| counts[map.ranks_of(node)].iter().sum()).collect();
+        let of_nodes = map.sums_of_nodes(counts);
         let start: usize = of_nodes[..self.all.own].iter().sum();
         let block = start..start + of_nodes[self.all.own];
         self.gather_on_leader(own, &mut all[block], &counts[map.ranks_of(self.all.own)])?;

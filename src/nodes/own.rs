@@ -3,9 +3,10 @@
 use bytemuck::Pod;
 
 use crate::collective::counts;
+use crate::collective::reduction::check_len;
+use crate::collective::rooted::{check_buffer, check_root};
 use crate::communicator::call;
 use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
-use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::parts;
@@ -105,8 +106,8 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::Reduce;
         let room = recv.as_ref().map_or(send.len(), |recv| recv.len());
-        let checked = self
-            .check_root(operation, root, recv.is_some())
+        let checked = check_root(self, operation, root)
+            .and_then(|()| check_buffer(self, operation, root, recv.is_some()))
             .and_then(|()| check_len(operation, send.len(), room));
         let mut session = self.begin(operation)?;
         let call = self.own_call::<T>(operation, send.len(), name, root);

@@ -1,13 +1,13 @@
 //! scan, exscan, reduce_scatter and reduce_scatter_block over several nodes.
 
 use crate::collective::counts;
+use crate::collective::reduction::{check_len, check_op, reduction};
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
-use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::{packed, parts};
-use crate::nodes::reductions::{Contributions, check_op, fold_all, folded, reduction};
+use crate::nodes::reductions::{Contributions, fold_all, folded};
 use crate::nodes::session::Session;
 use crate::protocol::Call;
 

@@ -1,12 +1,13 @@
 //! reduce over several nodes.
 
+use crate::collective::reduction::{check_len, check_op, reduction};
+use crate::collective::rooted::{check_buffer, check_root};
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
-use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::parts;
-use crate::nodes::reductions::{Contributions, check_op, fold_all, reduction};
+use crate::nodes::reductions::{Contributions, fold_all};
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -47,8 +48,8 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::Reduce;
         let call = Call { extra: root as u64, ..reduction::<T>(operation, send.len(), op) };
-        let checked = self
-            .check_root(operation, root, recv.is_some())
+        let checked = check_root(self, operation, root)
+            .and_then(|()| check_buffer(self, operation, root, recv.is_some()))
             .and_then(|()| {
                 check_len(operation, send.len(), recv.as_ref().map_or(send.len(), |recv| recv.len()))
             })

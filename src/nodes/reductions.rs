@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use crate::communicator::call;
+use crate::collective::reduction::{check_op, reduction};
 use crate::element::{ReduceOp, Reducible, combine_slices};
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
@@ -222,17 +222,4 @@ pub(super) fn fold_all<T: Reducible>(op: ReduceOp, result: &mut [T::Repr], all: 
         let term = &all[rank * len..][..len];
         if rank == 0 { result.copy_from_slice(term) } else { combine_slices::<T>(op, result, term) }
     }
-}
-
-/// The description of a reduction.
-pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
-    Call { reduction: op as u8, length: length as u64, ..call::<T>(operation) }
-}
-
-/// Checks that the operation is defined for the type.
-pub(super) fn check_op<T: Reducible>(operation: Operation, op: ReduceOp) -> Result<(), Error> {
-    if T::has(op) {
-        return Ok(());
-    }
-    Err(Error::InvalidReduction { operation, reduction: op, element: std::any::type_name::<T>() })
 }

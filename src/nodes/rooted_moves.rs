@@ -20,8 +20,7 @@ impl<L: Leaders> Session<'_, L> {
     ) -> Result<(), Error> {
         let (map, here) = (&self.all.map, self.all.own);
         let target = map.node_of(root);
-        let of_nodes: Vec<usize> =
-            (0..map.nodes()).map(|node| counts[map.ranks_of(node)].iter().sum()).collect();
+        let of_nodes = map.sums_of_nodes(counts);
         let (leads, total) = (self.leads(), of_nodes.iter().sum());
         let local = &counts[map.ranks_of(here)];
         if here != target {
@@ -56,8 +55,7 @@ impl<L: Leaders> Session<'_, L> {
     ) -> Result<(), Error> {
         let (map, here) = (&self.all.map, self.all.own);
         let source = map.node_of(root);
-        let of_nodes: Vec<usize> =
-            (0..map.nodes()).map(|node| counts[map.ranks_of(node)].iter().sum()).collect();
+        let of_nodes = map.sums_of_nodes(counts);
         let starts = packed(&of_nodes);
         let leads = self.leads();
         let mut block = vec![0; if leads { of_nodes[here] } else { 0 }];

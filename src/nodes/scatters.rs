@@ -3,9 +3,9 @@
 use bytemuck::Pod;
 
 use crate::collective::counts;
+use crate::collective::rooted::{check_equal_blocks, check_given_blocks};
 use crate::communicator::call;
 use crate::error::{Error, Operation};
-use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::protocol::Call;
@@ -37,10 +37,7 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::Scatter;
         let call = Call { length: recv.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let total = recv.len().saturating_mul(self.size());
-        let checked = self
-            .check_root(operation, root, send.is_some())
-            .and_then(|()| check_len(operation, total, send.map_or(total, <[T]>::len)));
+        let checked = check_equal_blocks(self, operation, root, recv.len(), send.map(<[T]>::len));
         let mut session = self.begin(operation)?;
         session.agree(&call, checked, &[])?;
         let own: &mut [u8] = bytemuck::cast_slice_mut(recv);
@@ -82,11 +79,8 @@ impl<L: Leaders> Hierarchical<L> {
             return self.node.scatterv(send, counts, displs, recv, root);
         }
         let operation = Operation::Scatterv;
-        let checked = self.check_blocks(operation, counts, recv.len(), root, send.is_some()).and_then(|()| {
-            let Some(send) = send else { return Ok(()) };
-            counts::check_tables(operation, self.size(), [displs])?;
-            counts::check_fit(operation, send.len(), counts, displs)
-        });
+        let (lens, tables) = ((recv.len(), send.map(<[T]>::len)), (counts, displs));
+        let checked = check_given_blocks(self, operation, root, lens, tables, counts::check_fit);
         let mut session = self.begin(operation)?;
         session.agree(&counts::call_at::<T>(operation, self.key, counts, root), checked, &[])?;
         let bytes: Vec<usize> = counts.iter().map(|count| count * size_of::<T>()).collect();

@@ -4,12 +4,13 @@ use bytemuck::Pod;
 
 use crate::collective::counts;
 use crate::collective::pending::Pending;
+use crate::collective::reduction::{check_op, reduction};
+use crate::collective::rooted::check_root;
 use crate::communicator::call;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::reductions::{check_op, reduction};
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -120,7 +121,7 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::StartBroadcast;
         let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        match self.is_root(operation, root) {
+        match check_root(self, operation, root) {
             Ok(()) => self.start(operation, |steps| steps.broadcast(call, buffer, root)),
             Err(error) => Err(self.start_refusal(call, error)),
         }

@@ -141,7 +141,7 @@ impl Steps {
     /// Gathers the block `own` of every rank on every rank: `counts[r]` bytes of rank `r`, one after the other.
     async fn gather_all(&self, own: &[u8], counts: &[usize]) -> Result<Vec<u8>, Error> {
         let (map, starts) = (&self.map, packed(counts));
-        let of_nodes = (0..map.nodes()).map(|node| counts[map.ranks_of(node)].iter().sum()).collect();
+        let of_nodes = map.sums_of_nodes(counts);
         let (local, places) = (&counts[map.ranks_of(self.own)], &starts[map.ranks_of(self.own)]);
         let all = vec![0; counts.iter().sum()];
         let all = self.node(|node| node.start_allgatherv(own, all, local, places)).await?;

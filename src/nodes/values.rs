@@ -4,6 +4,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::collective::rooted::check_root;
 use crate::collective::values::{decode, decode_all, encode};
 use crate::communicator::call;
 use crate::error::{Error, Operation};
@@ -44,7 +45,7 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let (operation, is_root) = (Operation::BroadcastValue, self.rank() == root);
         let call = Call { extra: root as u64, ..call::<u8>(operation) };
-        let encoded = self.is_root(operation, root).and_then(|()| match is_root {
+        let encoded = check_root(self, operation, root).and_then(|()| match is_root {
             true => encode(operation, root, value),
             false => Ok(Vec::new()),
         });
@@ -120,7 +121,7 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::GatherValues;
         let call = Call { extra: root as u64, ..call::<u8>(operation) };
-        let encoded = self.is_root(operation, root).and_then(|()| encode(operation, self.rank(), value));
+        let encoded = check_root(self, operation, root).and_then(|()| encode(operation, self.rank(), value));
         let (bytes, checked) = apart(encoded);
         let mut session = self.begin(operation)?;
         let gathered = session.gather_vec(&call, checked, &bytes, root)?;

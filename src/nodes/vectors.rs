@@ -5,6 +5,7 @@
 
 use bytemuck::Pod;
 
+use crate::collective::rooted::check_root;
 use crate::collective::vectors::{Gathered, room, sum};
 use crate::communicator::call;
 use crate::error::{Error, Operation};
@@ -43,7 +44,7 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::BroadcastVec;
         let call = Call { extra: root as u64, ..call::<T>(operation) };
-        let checked = self.is_root(operation, root);
+        let checked = check_root(self, operation, root);
         self.begin(operation)?.broadcast_vec(&call, checked, data, root)
     }
 
@@ -100,7 +101,7 @@ impl<L: Leaders> Hierarchical<L> {
         }
         let operation = Operation::GatherVec;
         let call = Call { extra: root as u64, ..call::<T>(operation) };
-        let checked = self.is_root(operation, root);
+        let checked = check_root(self, operation, root);
         self.begin(operation)?.gather_vec(&call, checked, send, root)
     }
 }
