@@ -83,11 +83,14 @@ impl<L: Leaders> Hierarchical<L> {
         let checked = check_given_blocks(self, operation, root, lens, tables, counts::check_fit);
         let mut session = self.begin(operation)?;
         session.agree(&counts::call_at::<T>(operation, self.key, counts, root), checked, &[])?;
-        let bytes: Vec<usize> = counts.iter().map(|count| count * size_of::<T>()).collect();
+        let width = size_of::<T>();
+        let bytes: Vec<usize> = counts.iter().map(|count| count * width).collect();
         let blocks = send.map_or(Vec::new(), |send| {
-            let blocks = displs.iter().zip(counts).map(|(displ, count)| &send[*displ..displ + count]);
+            // In bytes: of elements without a size there may be more than a vector can count.
+            let send: &[u8] = bytemuck::cast_slice(send);
+            let blocks = displs.iter().zip(&bytes).map(|(displ, len)| &send[displ * width..][..*len]);
             blocks.collect::<Vec<_>>().concat()
         });
-        session.scatter_from(bytemuck::cast_slice(&blocks), bytemuck::cast_slice_mut(recv), &bytes, root)
+        session.scatter_from(&blocks, bytemuck::cast_slice_mut(recv), &bytes, root)
     }
 }

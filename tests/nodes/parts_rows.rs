@@ -19,6 +19,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_with_own_operations).ranks(RANKS),
         row!(nodes_end_where_own_code_panics).ranks(RANKS),
         row!(nodes_name_a_rank_that_panics).ranks(RANKS),
+        row!(nodes_scatter_elements_without_a_size).ranks(&[2, 3]),
         row!(nodes_that_are_split).ranks(&[2, 3, 6, 8]),
         row!(nodes_that_nothing_connects).ranks(&[2]),
     ]
@@ -168,6 +169,19 @@ fn names(error: &Error, rank: usize) -> bool {
         }
         _ => false,
     }
+}
+
+/// There may be more of them in all than a number can say.
+fn nodes_scatter_elements_without_a_size(comm: Communicator) -> Outcome {
+    over(&comm, |comm, nodes| {
+        let size = comm.size();
+        let (counts, displs) = (vec![usize::MAX; size], vec![0; size]);
+        let (send, mut recv) = (vec![(); usize::MAX], vec![(); usize::MAX]);
+        let send = (comm.rank() == 0).then_some(&send[..]);
+        comm.scatterv(send, &counts, &displs, &mut recv, 0)?;
+        nodes.scatterv(send, &counts, &displs, &mut recv, 0)?;
+        Ok(nodes.barrier()?)
+    })
 }
 
 fn nodes_that_are_split(comm: Communicator) -> Outcome {
