@@ -5,11 +5,13 @@
 
 use bytemuck::Pod;
 
+use crate::collective::counts;
+use crate::collective::rooted::BlockCheck;
 use crate::element::{ReduceOp, Reducible};
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::zeros::zeros;
+use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
     /// An [`allgather`](Hierarchical::allgather) in place: `data` has a block for each rank, in rank order, of which this rank fills
@@ -71,7 +73,11 @@ impl<L: Leaders> Hierarchical<L> {
         if self.map.nodes() == 1 {
             return self.node.allgatherv_in_place(data, counts, displs);
         }
-        let own = self.own_of(data, counts, displs);
+        let Some(own) = self.own_of(data, counts, displs) else {
+            let (operation, tables) = (Operation::Allgatherv, (counts, displs));
+            let call = counts::call::<T>(operation, self.key, counts);
+            return self.refuse_blocks(operation, &call, data.len(), tables, counts::check_blocks);
+        };
         self.allgatherv(&own, data, counts, displs)
     }
 
@@ -180,12 +186,29 @@ impl<L: Leaders> Hierarchical<L> {
         data[self.rank() * len..][..len].to_vec()
     }
 
-    /// This rank's own block. Where it is not inside, the call refuses the table: it is as long as its count says, if that is
-    /// possible.
-    pub(super) fn own_of<T: Pod>(&self, data: &[T], counts: &[usize], displs: &[usize]) -> Vec<T> {
+    /// This rank's own block. `None`: it is not inside, so the call is to be refused.
+    pub(super) fn own_of<T: Pod>(&self, data: &[T], counts: &[usize], displs: &[usize]) -> Option<Vec<T>> {
         let (count, displ) = (counts.get(self.rank()), displs.get(self.rank()));
         let (count, displ) = (count.map_or(0, |count| *count), displ.map_or(0, |displ| *displ));
-        let inside = displ.checked_add(count).and_then(|end| data.get(displ..end));
-        inside.map_or_else(|| zeros(count.min(data.len())), <[T]>::to_vec)
+        if count == 0 {
+            return Some(Vec::new());
+        }
+        let end = displ.checked_add(count)?;
+        data.get(displ..end).map(<[T]>::to_vec)
+    }
+
+    /// Refuses a call in place: this rank's own block is not inside its `len` elements, which the check of all blocks finds.
+    #[cold]
+    pub(super) fn refuse_blocks(
+        &self,
+        operation: Operation,
+        call: &Call,
+        len: usize,
+        (counts, displs): (&[usize], &[usize]),
+        check: BlockCheck,
+    ) -> Result<(), Error> {
+        let checked = counts::check_tables(operation, self.size(), [counts, displs])
+            .and_then(|()| check(operation, len, counts, displs));
+        self.begin(operation)?.agree(call, checked, &[]).map(drop)
     }
 }

@@ -2,7 +2,8 @@
 
 use bytemuck::Pod;
 
-use crate::error::Error;
+use crate::collective::counts;
+use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 
@@ -71,7 +72,11 @@ impl<L: Leaders> Hierarchical<L> {
         if self.rank() != root {
             return self.gatherv(data, None, counts, displs, root);
         }
-        let own = self.own_of(data, counts, displs);
+        let Some(own) = self.own_of(data, counts, displs) else {
+            let (operation, tables) = (Operation::Gatherv, (counts, displs));
+            let call = counts::call_at::<T>(operation, self.key, counts, root);
+            return self.refuse_blocks(operation, &call, data.len(), tables, counts::check_blocks);
+        };
         self.gatherv(&own, Some(data), counts, displs, root)
     }
 
@@ -139,7 +144,11 @@ impl<L: Leaders> Hierarchical<L> {
         if self.rank() != root {
             return self.scatterv(None, counts, displs, data, root);
         }
-        let mut own = self.own_of(data, counts, displs);
+        let Some(mut own) = self.own_of(data, counts, displs) else {
+            let (operation, tables) = (Operation::Scatterv, (counts, displs));
+            let call = counts::call_at::<T>(operation, self.key, counts, root);
+            return self.refuse_blocks(operation, &call, data.len(), tables, counts::check_fit);
+        };
         self.scatterv(Some(data), counts, displs, &mut own, root)
     }
 }

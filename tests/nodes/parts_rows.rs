@@ -20,6 +20,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_end_where_own_code_panics).ranks(RANKS),
         row!(nodes_name_a_rank_that_panics).ranks(RANKS),
         row!(nodes_scatter_elements_without_a_size).ranks(&[2, 3]),
+        row!(nodes_whose_block_in_place_is_not_inside).ranks(&[2, 3]),
         row!(nodes_that_are_split).ranks(&[2, 3, 6, 8]),
         row!(nodes_that_nothing_connects).ranks(&[2]),
     ]
@@ -180,6 +181,37 @@ fn nodes_scatter_elements_without_a_size(comm: Communicator) -> Outcome {
         let send = (comm.rank() == 0).then_some(&send[..]);
         comm.scatterv(send, &counts, &displs, &mut recv, 0)?;
         nodes.scatterv(send, &counts, &displs, &mut recv, 0)?;
+        Ok(nodes.barrier()?)
+    })
+}
+
+/// The buffer of a call in place is shorter than this rank's block, or ends before it does: the error is that of one node.
+fn nodes_whose_block_in_place_is_not_inside(comm: Communicator) -> Outcome {
+    over(&comm, |comm, nodes| {
+        let (rank, size) = (comm.rank(), comm.size());
+        let (counts, displs) = (vec![4; size], (0..size).map(|rank| 4 * rank + 2).collect::<Vec<_>>());
+        for wrong in 0..size {
+            for len in [0, 3, 4 * wrong + 3] {
+                let room = |whole: bool| if rank == wrong { len } else { if whole { 4 * size + 2 } else { 4 } };
+                let same = |flat: Result<(), Error>, over: Result<(), Error>| {
+                    let of_one = |error: Error| match error {
+                        Error::Refused { rank, .. } => format!("refused by {rank}"),
+                        other => format!("{other:?}"),
+                    };
+                    let (flat, over) = (flat.map_err(of_one), over.map_err(of_one));
+                    ensure!(flat.is_err() && over == flat, "{over:?} and not {flat:?}");
+                    Ok(())
+                };
+                let mut data = vec![0u16; room(true)];
+                let flat = comm.allgatherv_in_place(&mut data, &counts, &displs);
+                same(flat, nodes.allgatherv_in_place(&mut data, &counts, &displs)).context("allgatherv")?;
+                let mut data = vec![0u16; room(false)];
+                let flat = comm.gatherv_in_place(&mut data, &counts, &displs, wrong);
+                same(flat, nodes.gatherv_in_place(&mut data, &counts, &displs, wrong)).context("gatherv")?;
+                let flat = comm.scatterv_in_place(&mut data, &counts, &displs, wrong);
+                same(flat, nodes.scatterv_in_place(&mut data, &counts, &displs, wrong)).context("scatterv")?;
+            }
+        }
         Ok(nodes.barrier()?)
     })
 }
