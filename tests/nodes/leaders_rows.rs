@@ -24,6 +24,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_that_wait_for_their_turn_in_gather).ranks(&[12]).timeout(TIMEOUT),
         row!(nodes_that_wait_for_their_turn_in_scatter).ranks(&[12]).timeout(TIMEOUT),
         row!(nodes_name_who_is_late_and_not_who_is_done).ranks(&[4]).timeout(TIMEOUT),
+        row!(nodes_of_which_a_rank_leaves_while_others_hand_on).ranks(&[5]).timeout(TIMEOUT),
         row!(nodes_of_which_a_forked_child_aborts).ranks(&[3]).processes_only(),
         row!(nodes_whose_leader_aborts_in_an_operation)
             .ranks(&[3])
@@ -238,6 +239,31 @@ fn nodes_name_who_is_late_and_not_who_is_done(comm: Communicator) -> Outcome {
         other => ensure!(false, "{other:?}"),
     }
     Ok(comm.barrier()?)
+}
+
+/// Node 0 has its part of a scan, and fails after it, before node 1 has sent node 2 what that needs: its failure may come first. The ranks
+/// of a node have the same outcome, and the next call succeeds nowhere.
+fn nodes_of_which_a_rank_leaves_while_others_hand_on(comm: Communicator) -> Outcome {
+    let (rank, len) = (comm.rank(), 20_000);
+    let map = NodeMap::new(&[2, 1, 2])?;
+    let delay = if rank == 2 { TIMEOUT / 8 } else { Duration::ZERO };
+    let nodes = join(&comm, map.clone(), delay, Fault::None)?;
+    let mut sums = vec![0; len];
+    let scan = nodes.scan(&vec![1u64; len], &mut sums, ReduceOp::Sum);
+    ensure!(scan.is_err() || sums == vec![rank as u64 + 1; len]);
+    // Rank 0 learns only in the next call that rank 1 has left.
+    let next = if rank == 1 { nodes.leave() } else { nodes.barrier() };
+    ensure!((rank == 1) == next.is_ok(), "{next:?}");
+    for result in [&scan, &next] {
+        ensure!(matches!(result, Ok(()) | Err(Error::RankLeft { rank: 1, .. })), "{result:?}");
+    }
+    let mut succeeded = vec![0; comm.size()];
+    comm.allgather(&[u8::from(scan.is_ok())], &mut succeeded)?;
+    for node in 0..map.nodes() {
+        let of_node = &succeeded[map.ranks_of(node)];
+        ensure!(of_node.iter().all(|succeeds| *succeeds == of_node[0]), "{succeeded:?}");
+    }
+    Ok(())
 }
 
 /// The child is no leader: it tells nobody.
