@@ -5,8 +5,11 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use intranode::tuning::{CHAIN_CHUNK_BYTES, CHAIN_FROM_BYTES, NODE_PACKET_BYTES, SPREAD_PIECE_BYTES};
+use intranode::{Error, Hierarchical, Leaders, LeadersError, LocalLeaders, NodeMap, ReduceOp, Waiting};
 
 /// What goes over the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -75,8 +78,13 @@ impl Machine {
 
     // ---- Ours
 
+    /// Whether a contribution comes along with the agreement.
+    fn comes_along(self, bytes: u64) -> bool {
+        bytes <= 72 && bytes * self.each <= NODE_PACKET_BYTES as u64 - 32
+    }
+
     fn our_allreduce(self, bytes: u64) -> Cost {
-        if bytes <= 72 && bytes * self.each <= NODE_PACKET_BYTES as u64 - 32 {
+        if self.comes_along(bytes) {
             return self.agreement();
         }
         if bytes * self.ranks() < CHAIN_FROM_BYTES as u64 {
@@ -89,6 +97,9 @@ impl Machine {
     }
 
     fn our_allgather(self, bytes: u64) -> Cost {
+        if self.comes_along(bytes) {
+            return self.agreement();
+        }
         self.agreement() + self.leaders_allgather(bytes * self.each)
     }
 
@@ -198,6 +209,162 @@ fn formulas_agree_with_messages_that_are_enumerated() {
     }
 }
 
+/// What a leader asks of what connects the leaders.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Allgather { block: u64 },
+    Broadcast { bytes: u64 },
+    Send { bytes: u64 },
+}
+
+/// Leaders that write down what they are asked.
+struct Counting(LocalLeaders, Arc<Mutex<Vec<Asked>>>);
+
+impl Counting {
+    fn note(&self, asked: Asked) {
+        self.1.lock().expect("nothing has panicked").push(asked);
+    }
+
+    fn note_allgather(&self, counts: &[usize]) {
+        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+        self.note(Asked::Allgather { block: counts[0] as u64 });
+    }
+}
+
+impl Leaders for Counting {
+    fn node(&self) -> usize {
+        self.0.node()
+    }
+
+    fn nodes(&self) -> usize {
+        self.0.nodes()
+    }
+
+    fn allgatherv(
+        &mut self,
+        data: &mut [u8],
+        counts: &[usize],
+        wait: &mut Waiting<'_>,
+    ) -> Result<(), LeadersError> {
+        self.note_allgather(counts);
+        self.0.allgatherv(data, counts, wait)
+    }
+
+    fn broadcast(&mut self, data: &mut [u8], root: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        self.note(Asked::Broadcast { bytes: data.len() as u64 });
+        self.0.broadcast(data, root, wait)
+    }
+
+    fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        self.note(Asked::Send { bytes: data.len() as u64 });
+        self.0.send(data, to, wait)
+    }
+
+    fn recv(&mut self, data: &mut [u8], from: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        self.0.recv(data, from, wait)
+    }
+
+    fn start_allgatherv(&mut self, data: Vec<u8>, counts: &[usize]) -> Result<(), LeadersError> {
+        self.note_allgather(counts);
+        self.0.start_allgatherv(data, counts)
+    }
+
+    fn start_broadcast(&mut self, data: Vec<u8>, root: usize) -> Result<(), LeadersError> {
+        self.note(Asked::Broadcast { bytes: data.len() as u64 });
+        self.0.start_broadcast(data, root)
+    }
+
+    fn start_send(&mut self, data: Vec<u8>, to: usize) -> Result<(), LeadersError> {
+        self.note(Asked::Send { bytes: data.len() as u64 });
+        self.0.start_send(data, to)
+    }
+
+    fn start_recv(&mut self, data: Vec<u8>, from: usize) -> Result<(), LeadersError> {
+        self.0.start_recv(data, from)
+    }
+
+    fn test(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, LeadersError> {
+        self.0.test(timeout)
+    }
+
+    fn fail(&mut self, notice: &[u8]) {
+        self.0.fail(notice);
+    }
+}
+
+/// A call of the ranks, of this number of bytes.
+type Called = fn(&Hierarchical<Counting>, usize) -> Result<(), Error>;
+
+type Formula = fn(Machine, u64) -> Cost;
+
+/// What a call costs by what the leaders ask for, but for its steps: those of collectives, and of messages the busiest node's.
+fn asked(machine: Machine, bytes: u64, call: Called) -> Cost {
+    let map = NodeMap::even(machine.ranks() as usize, machine.nodes as usize).expect("it is even");
+    let noted = intranode::threads(map.ranks(), |comm| {
+        let own = map.node_of(comm.rank());
+        let node = comm.split(own, comm.rank())?;
+        let leads = node.rank() == 0;
+        let meet = comm.split(usize::from(leads), comm.rank())?;
+        let notes = Arc::default();
+        let leaders = if leads { Some(Counting(LocalLeaders::new(meet)?, Arc::clone(&notes))) } else { None };
+        let nodes = Hierarchical::new(node, leaders, map.clone())?;
+        // What was asked to make it does not count.
+        notes.lock().expect("nothing has panicked").clear();
+        call(&nodes, bytes as usize)?;
+        let noted = notes.lock().expect("nothing has panicked").clone();
+        Ok::<_, Error>(noted)
+    })
+    .expect("there are threads");
+    let of_leaders: Vec<Vec<Asked>> =
+        noted.into_iter().map(|noted| noted.expect("a call")).filter(|noted| !noted.is_empty()).collect();
+    let sent = |noted: &Vec<Asked>| {
+        noted.iter().fold(Cost::default(), |sum, asked| match *asked {
+            Asked::Send { bytes } => sum + Cost { messages: 1, bytes, steps: 0 },
+            _ => sum,
+        })
+    };
+    let busiest = of_leaders.iter().map(sent).max_by_key(|cost| cost.bytes).unwrap_or_default();
+    of_leaders[0].iter().fold(busiest, |sum, asked| match *asked {
+        Asked::Allgather { block } => sum + machine.leaders_allgather(block),
+        Asked::Broadcast { bytes } => sum + machine.leaders_broadcast(bytes),
+        Asked::Send { .. } => sum,
+    })
+}
+
+/// The formulas of our calls are what their leaders ask for, in calls that wait and in calls that are started.
+#[test]
+fn our_formulas_agree_with_what_leaders_ask_for() {
+    let allreduce: [Called; 2] = [
+        |nodes, bytes| nodes.allreduce_in_place(&mut vec![1u8; bytes], ReduceOp::Sum),
+        |nodes, bytes| nodes.start_allreduce(vec![1u8; bytes], ReduceOp::Sum)?.wait().map(drop),
+    ];
+    let allgather: [Called; 1] =
+        [|nodes, bytes| nodes.allgather(&vec![1u8; bytes], &mut vec![0; bytes * nodes.size()])];
+    let broadcast: [Called; 2] = [
+        |nodes, bytes| nodes.broadcast(&mut vec![1u8; bytes], 0),
+        |nodes, bytes| nodes.start_broadcast(vec![1u8; bytes], 0)?.wait().map(drop),
+    ];
+    let ours: [(&[Called], Formula); 3] = [
+        (&allreduce, Machine::our_allreduce),
+        (&allgather, Machine::our_allgather),
+        (&broadcast, Machine::our_broadcast),
+    ];
+    // Around every threshold.
+    let short: &[u64] = &[8, 48, 49, 73, 8 << 10, 16 << 10, (256 << 10) + 1];
+    for (nodes, each, lens) in [(2, 1, &[72, 73, (4 << 20) + 1][..]), (2, 2, short), (4, 2, &[8, 8 << 10])] {
+        let machine = Machine { nodes, each };
+        for (calls, formula) in ours {
+            for bytes in lens.iter().copied() {
+                for (index, call) in calls.iter().enumerate() {
+                    let expected = Cost { steps: 0, ..formula(machine, bytes) };
+                    let cost = Cost { steps: 0, ..asked(machine, bytes, *call) };
+                    assert_eq!(cost, expected, "{machine:?}, {bytes} bytes, form {index}");
+                }
+            }
+        }
+    }
+}
+
 const MACHINES: [(u64, &[u64]); 5] = [
     (2, &[1, 8, 32, 128]),
     (8, &[1, 8, 32, 128]),
@@ -206,7 +373,7 @@ const MACHINES: [(u64, &[u64]); 5] = [
     (1024, &[1, 32, 128]),
 ];
 
-type Algorithm = (&'static str, fn(Machine, u64) -> Cost);
+type Algorithm = (&'static str, Formula);
 
 fn tables() -> String {
     let allreduce: &[Algorithm] = &[
