@@ -50,6 +50,10 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<(), Errno> {
     if program.as_encoded_bytes().contains(&b'/') {
         return executable(Path::new(program));
     }
+    // Not the directories of PATH.
+    if program.is_empty() {
+        return Err(Errno::ENOENT);
+    }
     // Without PATH exec uses the system's default path.
     let Some(path) = path else { return Ok(()) };
     let mut outcome = Err(Errno::ENOENT);

@@ -212,3 +212,26 @@ fn a_wrong_command_line_starts_nothing() {
         assert!(finished.stderr.starts_with("error:"), "{}", finished.stderr);
     }
 }
+
+#[test]
+fn an_unknown_option_is_not_taken_for_the_program() {
+    for wrong in [&["--tga", "-n", "2", "--", "true"][..], &["-np", "2", "true"], &["-n", "1", "-x", "true"]] {
+        let mut command = intranode(["run"]);
+        command.args(wrong);
+        let finished = run(command);
+        assert!(
+            finished.code() == 2 && finished.stderr.starts_with("error: "),
+            "{wrong:?}: {}",
+            finished.stderr
+        );
+    }
+    // Those of the program are its own, and behind -- anything is a program.
+    for own in [&["-n", "1", "echo", "-n", "--tag"][..], &["-n", "1", "--", "echo", "-n", "--tag"]] {
+        let mut command = intranode(["run"]);
+        command.args(own);
+        assert_eq!(run(command).succeeded().stdout, "--tag", "{own:?}");
+    }
+    assert_eq!(run(intranode(["run", "-n", "1", "--", "--no-such-program"])).code(), 127);
+    // Not the first directory of PATH.
+    assert_eq!(run(intranode(["run", "-n", "1", "--", ""])).code(), 127);
+}
