@@ -3,6 +3,7 @@
 //! They are blocked and read from a descriptor, without handlers. So no disposition changes: a signal that was ignored when
 //! the launcher started (`nohup`, a shell's background jobs) stays ignored in the ranks.
 
+use std::io::{IsTerminal, stdout};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -70,6 +71,12 @@ impl Signals {
 
 /// Runs in a rank before exec, which preserves blocked signals.
 pub(crate) fn unblock() -> Result<()> {
+    // A rank's process group is in the background of the terminal, also when the launcher's is not. With `stty tostop` the rank
+    // would be stopped when it writes. With this signal blocked, it writes.
+    if stdout().is_terminal() {
+        let stop: SigSet = [Signal::SIGTTOU].into_iter().collect();
+        stop.thread_block().context("cannot block signals")?;
+    }
     blocked().thread_unblock().context("cannot unblock signals")
 }
 

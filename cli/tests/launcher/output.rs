@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
 
@@ -204,4 +205,27 @@ fn rank_0_reads_on_from_a_terminal_that_a_rank_has_set_not_to_block() {
         assert_eq!(lines.next().as_deref(), Some(text));
     }
     assert!(launcher.wait().unwrap().success());
+}
+
+#[test]
+fn ranks_write_to_a_terminal_that_stops_the_background() {
+    let terminal = openpty(None, None).unwrap();
+    let mut modes = tcgetattr(&terminal.slave).unwrap();
+    modes.local_flags.insert(LocalFlags::TOSTOP);
+    tcsetattr(&terminal.slave, SetArg::TCSANOW, &modes).unwrap();
+    // The launcher is the foreground of this terminal.
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", env!("CARGO_BIN_EXE_intranode"), "run", "-n", "2", "--", "echo", "written"]);
+    let end = || Stdio::from(terminal.slave.try_clone().unwrap());
+    let mut launcher = command.stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().unwrap();
+    let mut status = None;
+    let ended = eventually(Duration::from_secs(60), || {
+        status = launcher.try_wait().unwrap();
+        status.is_some()
+    });
+    if !ended {
+        let _ = launcher.kill();
+        let _ = launcher.wait();
+    }
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
 }
