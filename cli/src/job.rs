@@ -95,7 +95,7 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
 
     let printing = output.start()?;
     let failure = supervisor.until_all_ended(&signals)?;
-    let end_of_stderr = printing.finish(failure.as_ref().map(Failure::rank));
+    let (end_of_stderr, mut unwritten) = printing.finish(failure.as_ref().map(Failure::rank));
     if let Some(own_name) = own_name {
         cleanup::remove(own_name);
     }
@@ -104,18 +104,15 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
         format!("{failure}{}", panic.map_or(String::new(), |panic| format!(": {panic}")))
     });
     let status = failure.as_ref().map_or(0, Failure::status);
-    let mut unwritten = None;
     if let Some(record) = record {
         let ended = Ended { program: &job.program, failure: told.as_deref(), status };
-        unwritten = record.write(&job.files, &ended).err();
+        unwritten.extend(record.write(&job.files, &ended).err());
     }
-    if let Some(told) = told {
-        // The last line says why the job has failed.
-        unwritten.into_iter().for_each(|error| say::error(format_args!("{error:#}")));
-        say::error(told);
-        return Ok(status);
-    }
-    unwritten.map_or(Ok(status), Err)
+    // The last line says why the job has failed.
+    let last = if told.is_none() { unwritten.pop() } else { None };
+    unwritten.into_iter().for_each(|error| say::error(format_args!("{error:#}")));
+    told.into_iter().for_each(say::error);
+    last.map_or(Ok(status), Err)
 }
 
 /// What [`rank::become_program`] gets.

@@ -5,17 +5,17 @@ mod lines;
 mod print;
 
 use std::fs::File;
-use std::io::{IsTerminal, PipeWriter, pipe, stderr, stdout};
+use std::io::{self, IsTerminal, PipeWriter, pipe, stderr, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::thread::{Builder, JoinHandle};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::openpty;
 use nix::sys::termios::{cfmakeraw, tcgetattr};
 
-use print::{Source, Tail, print};
+use print::{Printed, Source, print};
 
 /// The ranks' pipes, collected during the start.
 pub(crate) struct Output {
@@ -26,7 +26,7 @@ pub(crate) struct Output {
 
 /// A thread for each stream, so that a slow reader of one does not delay the other.
 pub(crate) struct Printing {
-    threads: [JoinHandle<Vec<Tail>>; 2],
+    threads: [JoinHandle<Printed>; 2],
     /// Dropped when all ranks have ended.
     running: PipeWriter,
 }
@@ -80,12 +80,15 @@ impl Output {
 }
 
 impl Printing {
-    /// Waits until the output of all ranks is printed. Returns the end of the standard error of `rank`.
-    pub(crate) fn finish(self, rank: Option<u32>) -> Vec<u8> {
+    /// Waits until the output of all ranks is printed. Returns the end of the standard error of `rank`, and why output was lost.
+    pub(crate) fn finish(self, rank: Option<u32>) -> (Vec<u8>, Vec<Error>) {
         drop(self.running);
         let [stdout, stderr] = self.threads.map(|thread| thread.join().unwrap_or_default());
-        drop(stdout);
-        let tail = stderr.into_iter().find(|tail| Some(tail.rank) == rank);
-        tail.map_or(Vec::new(), |tail| tail.text)
+        let tail = stderr.tails.into_iter().find(|tail| Some(tail.rank) == rank);
+        let of = |name: &str, lost: Option<io::Error>| {
+            lost.map(|error| Error::new(error).context(format!("cannot write the ranks' standard {name}")))
+        };
+        let lost = of("output", stdout.lost).into_iter().chain(of("error", stderr.lost));
+        (tail.map_or(Vec::new(), |tail| tail.text), lost.collect())
     }
 }

@@ -207,6 +207,34 @@ fn rank_0_reads_on_from_a_terminal_that_a_rank_has_set_not_to_block() {
     assert!(launcher.wait().unwrap().success());
 }
 
+/// What the launcher prints to a full disk.
+fn printed_to_a_full_disk<const N: usize>(options: [&str; N], program: &str) -> (i32, String) {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = script(options, program);
+    command.stdout(full()).stderr(Stdio::piped());
+    let ended = command.output().unwrap();
+    (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
+}
+
+#[test]
+fn output_that_is_lost_is_a_failure() {
+    let lost = "intranode: cannot write the ranks' standard output: No space left on device";
+    let (code, said) = printed_to_a_full_disk(["-n", "1", "--tag"], "echo lost");
+    assert!(code == 125 && said.starts_with(lost), "{code}: {said}");
+    // A rank that writes on is ended by SIGPIPE, and the reason comes before.
+    let (code, said) = printed_to_a_full_disk(["-n", "2", "--tag"], "yes");
+    assert!(code == 141 && said.starts_with(lost) && said.contains(" failed first: "), "{code}: {said}");
+    let (code, said) = printed_to_a_full_disk(["-n", "2", "--tag"], ":");
+    assert!(code == 0 && said.is_empty(), "{code}: {said}");
+}
+
+#[test]
+fn standard_error_that_is_lost_is_a_failure() {
+    let mut command = script(["-n", "1"], "echo lost >&2");
+    command.stdout(Stdio::null()).stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    assert_eq!(command.status().unwrap().code(), Some(125));
+}
+
 #[test]
 fn ranks_write_to_a_terminal_that_stops_the_background() {
     let terminal = openpty(None, None).unwrap();

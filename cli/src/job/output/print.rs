@@ -33,6 +33,14 @@ impl Tail {
     }
 }
 
+/// What is left of a stream when it is printed.
+#[derive(Default)]
+pub(super) struct Printed {
+    pub(super) tails: Vec<Tail>,
+    /// Why some of it was not. A reader that has gone is no reason: the ranks are told.
+    pub(super) lost: Option<io::Error>,
+}
+
 /// The stream of one rank.
 pub(super) struct Source {
     pipe: File,
@@ -88,16 +96,16 @@ impl Source {
 /// Prints until every pipe has ended, or until all ranks have ended and what they have written is printed: a rank's child that
 /// has left the process group can keep a pipe open for ever, and write to it.
 ///
-/// If the reader of the launcher's output has closed it, this returns and closes the pipes, so that the ranks get EPIPE, as
-/// they would without `--tag`.
-pub(super) fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: File) -> Vec<Tail> {
+/// If the reader of the launcher's output has closed it, or it cannot be written, this returns and closes the pipes, so that the
+/// ranks get EPIPE, as they would of a reader without `--tag`.
+pub(super) fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: File) -> Printed {
     let mut tails = Vec::new();
     let mut bytes = vec![0; 1 << 16];
     let mut text = Vec::new();
     let mut running = true;
     while !sources.is_empty() {
         let Ok((ready, now_ended)) = wait(&sources, ended, running) else {
-            return tails;
+            return Printed { tails, lost: None };
         };
         if now_ended && running {
             // The last output is in the pipes now: poll without waiting from now on.
@@ -113,14 +121,20 @@ pub(super) fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: Fi
                 tails.push(sources.remove(index).finish(&mut text));
             }
         }
-        if write_all(&mut output, &text).is_err() {
-            return tails;
+        if let Err(error) = write_all(&mut output, &text) {
+            // What came before is needed for the message of a panic.
+            tails.extend(sources.into_iter().map(|source| source.tail));
+            return Printed { tails, lost: lost(error) };
         }
         text.clear();
     }
     tails.extend(sources.into_iter().map(|source| source.finish(&mut text)));
-    let _ = write_all(&mut output, &text);
-    tails
+    let lost = write_all(&mut output, &text).err().and_then(lost);
+    Printed { tails, lost }
+}
+
+fn lost(error: io::Error) -> Option<io::Error> {
+    (error.kind() != io::ErrorKind::BrokenPipe).then_some(error)
 }
 
 /// The sources that can be read, and whether the ranks have ended.
