@@ -106,7 +106,7 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     let status = failure.as_ref().map_or(0, Failure::status);
     if let Some(record) = record {
         let ended = Ended { program: &job.program, failure: told.as_deref(), status };
-        unwritten.extend(record.write(&job.files, &ended).err());
+        unwritten.extend(record.write(&job.files, &ended));
     }
     // The last line says why the job has failed.
     let last = if told.is_none() { unwritten.pop() } else { None };

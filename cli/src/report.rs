@@ -7,14 +7,14 @@ mod page;
 mod summary;
 mod timeline;
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, Write, stderr, stdout};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::Args;
 use intranode::job::recorded::RankRecord;
 use intranode::segment::record::RecordLayout;
@@ -54,7 +54,7 @@ impl Files {
     /// The page, and the JSON beside it.
     fn report(&self) -> Option<(PathBuf, PathBuf)> {
         let page = self.report.as_ref()?;
-        let is_json = page.extension().is_some_and(|ending| ending == "json");
+        let is_json = page.extension().is_some_and(|ending| ending == "json") && !names_directory(page);
         let page = if is_json { page.with_extension("html") } else { page.clone() };
         let json = page.with_extension("json");
         Some((page, json))
@@ -73,25 +73,57 @@ impl Files {
     /// Refuses what could not be written at the end.
     fn check(&self) -> Result<()> {
         let all = self.all();
-        for (index, (option, path)) in all.iter().enumerate() {
+        let mut places = Vec::new();
+        for (option, path) in &all {
             let shown = path.display();
-            if path.file_name().is_none() || path.is_dir() {
+            if names_directory(path) || path.is_dir() {
                 bail!("{option} {shown} is a directory: name a file");
             }
-            let folder = folder(path);
+            let file = link_end(path);
+            let folder = folder(&file);
             if !folder.is_dir() {
                 bail!("{option} {shown}: there is no directory {}: make it first", folder.display());
             }
-            // A file is replaced by another one, which takes the right to write into its directory.
-            let place = if is_device(path) { path } else { folder };
-            access(place, AccessFlags::W_OK)
-                .with_context(|| format!("{option} {shown}: {} cannot be written", place.display()))?;
-            if all[..index].iter().any(|(_, other)| other == path) {
+            if !is_in_place(path) {
+                let cannot = |what: &Path| format!("{option} {shown}: {} cannot be written", what.display());
+                // A file is replaced by another one, which takes the right to write into its directory.
+                access(folder, AccessFlags::W_OK).with_context(|| cannot(folder))?;
+                // Its own name can be too long.
+                let found = fs::symlink_metadata(draft(&file)).err().filter(|error| !is_absent(error));
+                found.map_or(Ok(()), Err).with_context(|| cannot(&file))?;
+            } else if stream(path).is_none() {
+                access(path, AccessFlags::W_OK)
+                    .with_context(|| format!("{option} {shown} cannot be written"))?;
+            }
+            let place = folder.canonicalize().unwrap_or_default().join(file.file_name().unwrap_or_default());
+            if places.contains(&place) {
                 bail!("{option} {shown} is written for --report already: name another file");
             }
+            places.push(place);
         }
         Ok(())
     }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// Whether a path can only be that of a directory, whether it exists or not.
+fn names_directory(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    path.file_name().is_none() || bytes.ends_with(b"/") || bytes.ends_with(b"/.")
+}
+
+/// Where links lead, whether there is a file or not: it is replaced there, and the link stays.
+fn link_end(path: &Path) -> PathBuf {
+    const MOST: usize = 40; // As the kernel.
+    let mut path = path.to_owned();
+    for _ in 0..MOST {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = folder(&path).join(target);
+    }
+    path
 }
 
 /// The directory of a file.
@@ -128,39 +160,44 @@ impl Record {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Writes all files, when all ranks have ended.
-    pub(crate) fn write(&self, files: &Files, ended: &Ended<'_>) -> Result<()> {
-        let ranks = RankRecord::read_all(&self.file).context("cannot read what the ranks have counted")?;
-        let summary = Summary::new(&self.job, ended, (self.began, now()?), &ranks);
+    /// Writes all files, when all ranks have ended. Returns why some were not written: each of them is tried.
+    pub(crate) fn write(&self, files: &Files, ended: &Ended<'_>) -> Vec<Error> {
+        let read = || Ok::<_, Error>((RankRecord::read_all(&self.file)?, now()?));
+        let (ranks, end) = match read().context("cannot read what the ranks have counted") {
+            Ok(read) => read,
+            Err(error) => return vec![error],
+        };
+        let summary = Summary::new(&self.job, ended, (self.began, end), &ranks);
+        let mut written = Vec::new();
         if let Some((page, json)) = files.report() {
-            replace(&page, |file| Ok(file.write_all(page::page(&summary).as_bytes())?))?;
-            replace(&json, |file| {
+            written.push(replace(&page, |file| Ok(file.write_all(page::page(&summary).as_bytes())?)));
+            written.push(replace(&json, |file| {
                 serde_json::to_writer_pretty(&mut *file, &summary)?;
                 Ok(file.write_all(b"\n")?)
-            })?;
+            }));
         }
         if let Some(trace) = &files.trace {
-            replace(trace, |file| timeline::write(file, &summary, self.began, &ranks))?;
+            written.push(replace(trace, |file| timeline::write(file, &summary, self.began, &ranks)));
         }
-        Ok(())
+        written.into_iter().filter_map(Result::err).collect()
     }
 }
 
 /// Writes a file under another name first, so that what was there before stays if that fails.
 fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let cannot = || format!("cannot write {}", path.display());
-    if is_device(path) {
-        let mut file = BufWriter::new(File::options().write(true).open(path).with_context(cannot)?);
+    if is_in_place(path) {
+        let file = stream(path).map_or_else(|| File::options().write(true).open(path), Ok);
+        let mut file = BufWriter::new(file.with_context(cannot)?);
         return write(&mut file).and_then(|()| Ok(file.flush()?)).with_context(cannot);
     }
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}", std::process::id()));
-    let draft = PathBuf::from(draft);
+    let path = link_end(path);
+    let draft = draft(&path);
     let draw_up = || {
         let mut file = BufWriter::new(File::create(&draft)?);
         write(&mut file)?;
         file.flush()?;
-        Ok(fs::rename(&draft, path)?)
+        Ok(fs::rename(&draft, &path)?)
     };
     let written: Result<()> = draw_up();
     if written.is_err() {
@@ -169,9 +206,24 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
     written.with_context(cannot)
 }
 
-/// Whether it is a device, as /dev/stdout, which is written where it is.
-fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_file())
+fn draft(path: &Path) -> PathBuf {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}", std::process::id()));
+    draft.into()
+}
+
+/// Whether it is a device, or the launcher's own output, as /dev/stdout: that is written where it is.
+fn is_in_place(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file()) || stream(path).is_some()
+}
+
+/// The launcher's own output, if this is its file. What is written follows what is there.
+fn stream(path: &Path) -> Option<File> {
+    let file = |found: &Metadata| (found.dev(), found.ino());
+    let named = file(&fs::metadata(path).ok()?);
+    let streams = [stdout().as_fd().try_clone_to_owned(), stderr().as_fd().try_clone_to_owned()];
+    let mut streams = streams.into_iter().flatten().map(File::from);
+    streams.find(|stream| stream.metadata().is_ok_and(|found| file(&found) == named))
 }
 
 /// The clock of the ranks.

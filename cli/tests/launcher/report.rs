@@ -1,7 +1,7 @@
 //! `intranode run --report` and `--trace` over real processes.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -466,7 +466,13 @@ fn files_that_cannot_be_written_are_refused_before_the_job_begins() {
     let directory = Directory::new();
     fs::create_dir(directory.0.join("folder")).unwrap();
     fs::write(directory.0.join("file"), "").unwrap();
-    let refused: [(&[&str], &str); 5] = [
+    let long = "x".repeat(250) + ".html";
+    let refused: [(&[&str], &str); 10] = [
+        (&["--report", "new/"], "new/ is a directory: name a file"),
+        (&["--report", "new.json/"], "new.json/ is a directory: name a file"),
+        (&["--trace", "new/."], "is a directory: name a file"),
+        (&["--report", "x", "--trace", "./x.json"], "name another file"),
+        (&["--trace", &long], "File name too long"),
         (&["--report", "no/such/job.html"], "there is no directory no/such"),
         (&["--trace", "none/trace.json"], "there is no directory none"),
         (&["--report", "folder"], "is a directory"),
@@ -562,4 +568,56 @@ fn a_limit_on_the_length_of_files_is_an_error_and_no_signal() {
     assert_eq!(finished.code(), 125, "{}", finished.stderr);
     assert!(finished.stdout.is_empty() && finished.stderr.contains("File too large"), "{}", finished.stderr);
     assert!(names(&directory).is_empty(), "{:?}", names(&directory));
+}
+
+#[test]
+fn what_a_link_leads_to_is_replaced_and_not_the_link() {
+    let directory = Directory::new();
+    fs::create_dir(directory.0.join("kept")).unwrap();
+    fs::write(directory.0.join("kept/job.html"), "old").unwrap();
+    for (link, target) in [("job.html", "kept/job.html"), ("job.json", "kept/new.json")] {
+        symlink(target, directory.0.join(link)).unwrap();
+    }
+    let mut command = intranode(["run", "-n", "1", "--report", "job.html", "--", "true"]);
+    run({
+        command.current_dir(&directory.0);
+        command
+    })
+    .succeeded();
+    for link in ["job.html", "job.json"] {
+        assert!(directory.0.join(link).is_symlink(), "{link}");
+    }
+    check_page(&fs::read_to_string(directory.0.join("kept/job.html")).unwrap());
+    assert_eq!(json(&directory.0.join("kept/new.json"))["ranks"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_name_of_the_launcher_s_own_output_is_written_behind_what_is_there() {
+    let directory = Directory::new();
+    // As /dev/stdout, which leads to a file here.
+    symlink("/proc/self/fd/1", directory.0.join("stdout")).unwrap();
+    let file = directory.0.join("file");
+    let mut command = intranode(["run", "-n", "1", "--trace", "stdout", "--", "echo", "first"]);
+    command.current_dir(&directory.0).stdout(fs::File::create(&file).unwrap());
+    assert!(command.status().unwrap().success());
+    assert!(directory.0.join("stdout").is_symlink(), "{:?}", names(&directory));
+    let text = fs::read_to_string(&file).unwrap();
+    let trace = text.strip_prefix("first\n").unwrap_or_else(|| panic!("{text}"));
+    assert!(serde_json::from_str::<Value>(trace).unwrap()["traceEvents"].is_array(), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_the_others() {
+    let directory = Directory::new();
+    // The JSON lies where it cannot be written either: it has become a directory meanwhile.
+    let mut command =
+        script(["-n", "1", "--report", "job.html", "--trace", "trace.json"], "mkdir job.html job.json");
+    command.current_dir(&directory.0);
+    let finished = run(command);
+    assert_eq!(finished.code(), 125, "{}", finished.stderr);
+    for file in ["job.html", "job.json"] {
+        assert!(finished.stderr.contains(&format!("cannot write {file}: ")), "{}", finished.stderr);
+    }
+    assert!(json(&directory.0.join("trace.json"))["traceEvents"].is_array());
+    assert_eq!(names(&directory), ["job.html", "job.json", "trace.json"]);
 }
