@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
 }
 
 fn describe(leftover: &Leftover) -> String {
-    let mut text = format!("{}  {}", leftover.name(), size(leftover.bytes()));
+    let mut text = format!("{}  {}", say::printable(&leftover.name()), size(leftover.bytes()));
     if let Some(pid) = leftover.maker() {
         text += &format!("  made by process {pid}");
     }
@@ -107,7 +107,7 @@ fn is_agreed(count: usize) -> Result<bool> {
 
 /// Whether the name no longer exists, or is about to be removed.
 fn remove(leftover: &Leftover) -> bool {
-    let name = leftover.name();
+    let name = say::printable(&leftover.name());
     match leftover.remove() {
         Ok(Removal::Removed) => say::line(format_args!("removed {name}")),
         Ok(Removal::Gone) => {

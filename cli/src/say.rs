@@ -29,6 +29,15 @@ pub(crate) fn error(text: impl Display) {
     let _ = write_all(&mut stderr(), format!("intranode: {text}\n").as_bytes());
 }
 
+/// A name without what a terminal would obey: any process may have set it, also one of another user.
+pub(crate) fn printable(name: &str) -> String {
+    let shown = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    name.chars().map(shown).collect()
+}
+
 /// Writes all, also to a stream that does not block: every process that shares it, as a rank does, can have set that.
 pub(crate) fn write_all(output: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {

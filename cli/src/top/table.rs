@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::report::{JobReport, RankReport};
+use crate::say;
 
 pub(super) const COLUMNS: [&str; 14] = [
     "",
@@ -46,7 +47,7 @@ pub(super) fn title(report: &JobReport) -> String {
     let ended = report.ended.as_ref().map_or(String::new(), |reason| format!(", has ended: {reason}"));
     format!(
         "{}{split}: {} ranks, segment {}{ended}",
-        report.name,
+        say::printable(&report.name),
         report.ranks.len(),
         bytes(report.segment_bytes as f64)
     )

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -86,13 +87,22 @@ impl Top {
     }
 
     fn ends(&mut self) -> i32 {
+        self.end().code().unwrap()
+    }
+
+    /// The signal.
+    fn ends_by(&mut self) -> Option<i32> {
+        self.end().signal()
+    }
+
+    fn end(&mut self) -> ExitStatus {
         let mut status = None;
         let ended = eventually(LIMIT, || {
             status = self.process.try_wait().unwrap();
             status.is_some()
         });
         assert!(ended, "it goes on:\n{}", self.screen().screen().contents());
-        status.unwrap().code().unwrap()
+        status.unwrap()
     }
 }
 
@@ -192,6 +202,13 @@ fn the_live_view_follows_a_job_and_gives_the_terminal_back() {
         screen.contents().contains(&title) && of_rank(screen, "dead", 2)
     });
 
+    top.resize(12, 50);
+    top.shows("whole numbers where there is little room", |screen| {
+        let rows = rows_with(screen, "frozen");
+        let has = |pid: &Pid| rows.iter().any(|(row, _)| row.contains(&format!(" {pid} ")));
+        pids[..2].iter().all(has) && of_rank(screen, "dead", 2)
+    });
+
     top.press("q");
     assert_eq!(top.ends(), 0);
     // What it has written last may not have been parsed yet.
@@ -220,4 +237,17 @@ fn ranks_that_join_later_are_not_taken_for_dead_ones() {
     });
     top.press("q");
     assert_eq!(top.ends(), 0);
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        // A long interval, of which nothing is waited for.
+        let mut top = Top::start(10, 60, &["--interval", "3600"]);
+        top.shows("the view", |screen| screen.alternate_screen() && screen.contents().contains("q: quit"));
+        kill(Pid::from_raw(top.process.id().cast_signed()), signal).unwrap();
+        assert_eq!(top.ends_by(), Some(signal as i32));
+        top.shows("the screen of before", |screen| !screen.alternate_screen() && !screen.hide_cursor());
+        assert!(top.modes().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO), "{signal}");
+    }
 }

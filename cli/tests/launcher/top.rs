@@ -120,3 +120,16 @@ fn there_is_a_rank_for_each_processor_unless_told_otherwise() {
     let finished = run(intranode(["run", "--", "sh", "-c", "echo $INTRANODE_SIZE"])).succeeded();
     assert_eq!(finished.sorted_lines(), vec![processors.to_string(); processors]);
 }
+
+#[test]
+fn a_name_does_not_reach_the_terminal_as_it_is() {
+    let name = format!("/top-\x1b[2J\n{}", unique());
+    let bench = ["__bench", "--op", "barrier", "--repetitions", "1000000000"];
+    let mut command = intranode(["run", "-n", "1", "--kill-after", "0", "--name", &name, "--"]);
+    command.arg(env!("CARGO_BIN_EXE_intranode")).args(bench);
+    let job = start(command);
+    seen(&name);
+    let table = run(intranode(["top", "--once", "--interval", "0.1", &name])).succeeded().stdout;
+    assert!(table.starts_with("/top-\\u{1b}[2J\\n") && !table.contains('\x1b'), "{table:?}");
+    end(job);
+}
