@@ -19,7 +19,7 @@ Exit status:
   2
       The command line is wrong, and nothing was removed.
   125
-      The names of shared memory cannot be listed.
+      The names of shared memory cannot be listed, or the output not be written.
 
 Examples:
   intranode clean --dry-run

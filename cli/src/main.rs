@@ -44,7 +44,11 @@ fn main() -> ExitCode {
         (LAUNCHER_FAILED, CommandLine::parse().execute())
     };
     match outcome {
-        Ok(status) => ExitCode::from(status),
+        Ok(status) => {
+            let Some(error) = say::lost() else { return ExitCode::from(status) };
+            say::error(format_args!("cannot write to standard output: {error}"));
+            ExitCode::from(if status == 0 { failed } else { status })
+        }
         Err(error) => {
             say::error(format_args!("{error:#}"));
             ExitCode::from(error.downcast_ref::<CannotStart>().map_or(failed, CannotStart::status))

@@ -4,9 +4,12 @@
 use std::fmt::Display;
 use std::io::{self, Write, stderr, stdout};
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+static LOST: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// A line on standard output.
 pub(crate) fn line(text: impl Display) {
@@ -15,7 +18,16 @@ pub(crate) fn line(text: impl Display) {
 
 /// Whole lines on standard output.
 pub(crate) fn lines(text: impl Display) {
-    let _ = write!(stdout(), "{text}");
+    if let Err(error) = write!(stdout(), "{text}")
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        *LOST.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+}
+
+/// Why something that was said is lost, as on a full disk.
+pub(crate) fn lost() -> Option<io::Error> {
+    LOST.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// A question on standard output, with the answer in the same line. False: nobody can read it.

@@ -133,3 +133,17 @@ fn a_name_does_not_reach_the_terminal_as_it_is() {
     assert!(table.starts_with("/top-\\u{1b}[2J\\n") && !table.contains('\x1b'), "{table:?}");
     end(job);
 }
+
+#[test]
+fn what_cannot_be_written_is_a_failure() {
+    let (job, name) = busy_job();
+    seen(&name);
+    for how in ["--json", "--once"] {
+        let mut command = intranode(["top", how, "--interval", "0.1", &name]);
+        command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        let ended = command.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.code() == Some(125) && said.contains("No space left on device"), "{how}: {said}");
+    }
+    end(job);
+}
