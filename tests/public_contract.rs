@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use intranode::Config;
 use intranode::segment::layout::{CHUNK_STEP, Layout};
+use intranode::{Config, Error};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -357,4 +357,26 @@ fn the_limits_are_those_of_the_library() {
             assert!(document(path).contains(&name), "{path} does not say: {name}");
         }
     }
+}
+
+#[test]
+fn a_call_inside_the_operation_of_a_reduction_is_told_from_one_of_another_thread() {
+    let errors = intranode::threads(2, |comm| {
+        let inner = std::cell::RefCell::new(None);
+        let outer = comm.allreduce_with(&[1u64], &mut [0], "sum", |sum, next| {
+            *sum += next;
+            if comm.rank() == 0 {
+                inner.replace(comm.barrier().err());
+            }
+        });
+        (inner.take(), outer.and_then(|()| comm.barrier()))
+    })
+    .expect("two threads");
+    let [(inner, _), (_, other)] = &errors[..] else { panic!("two ranks: {errors:?}") };
+    let inner = inner.as_ref().expect("the operation was called");
+    assert!(matches!(inner, Error::ConcurrentUse { .. }), "{inner:?}");
+    assert!(inner.to_string().contains("in the operation of a reduction"), "{inner}");
+    let other = other.as_ref().expect_err("the communicator has ended");
+    assert!(matches!(other, Error::Poisoned { rank: 0, .. }), "{other:?}");
+    assert!(other.to_string().contains("inside the operation of a reduction"), "{other}");
 }

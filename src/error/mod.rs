@@ -463,11 +463,14 @@ pub enum Error {
         reason: Box<str>,
     },
 
-    /// Two threads of this rank made calls at the same time. The order of this rank's calls is undefined then, so the
-    /// communicator has ended on all ranks.
-    #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
+    /// Two threads of this rank made calls at the same time, or the operation of a reduction made a call. The order of this
+    /// rank's calls is undefined then, so the communicator has ended on all ranks.
+    #[error(
+        "{operation}: this rank is inside a collective, on another thread or in the operation of a reduction; calls must not \
+         overlap"
+    )]
     ConcurrentUse {
-        /// The operation of the second thread.
+        /// The operation of the second call.
         operation: Operation,
     },
 

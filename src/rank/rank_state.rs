@@ -385,7 +385,9 @@ impl RankState {
             CauseKind::Died => Error::RankDied { operation, round, rank, pid: self.pid(rank) },
             CauseKind::Interrupted => Error::Interrupted { operation, round, rank },
             CauseKind::Panicked => poisoned("its thread panicked"),
-            CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
+            CauseKind::ConcurrentUse => poisoned(
+                "two of its calls overlapped, of two threads or one inside the operation of a reduction",
+            ),
             CauseKind::WrongSize => poisoned("it expects another number of ranks"),
         }
     }
