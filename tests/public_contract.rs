@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use intranode::segment::layout::{CHUNK_STEP, Layout};
-use intranode::{Config, Error};
+use intranode::{Config, Error, ReduceOp};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -379,4 +379,23 @@ fn a_call_inside_the_operation_of_a_reduction_is_told_from_one_of_another_thread
     let other = other.as_ref().expect_err("the communicator has ended");
     assert!(matches!(other, Error::Poisoned { rank: 0, .. }), "{other:?}");
     assert!(other.to_string().contains("inside the operation of a reduction"), "{other}");
+}
+
+#[test]
+fn the_text_of_an_error_shows_no_arguments_of_calls_that_have_none() {
+    let texts = intranode::threads(3, |comm| {
+        let error = match comm.rank() {
+            0 => comm.messages().map(drop),
+            1 => comm.lock().map(drop),
+            _ => comm.allreduce_in_place(&mut [1u8], ReduceOp::Sum),
+        };
+        error.expect_err("other calls").to_string()
+    })
+    .expect("three threads");
+    for text in texts {
+        assert!(
+            text.contains("rank 0 called messages; rank 1 called lock; rank 2 called allreduce(Sum, 1 × u8)"),
+            "{text}"
+        );
+    }
 }

@@ -253,9 +253,17 @@ impl Operation {
         matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
     }
 
-    /// Whether all calls of it are the same.
+    /// Whether its call has no arguments.
     pub(super) fn has_no_arguments(self) -> bool {
-        matches!(self, Operation::Init | Operation::Barrier | Operation::Split | Operation::StartBarrier)
+        matches!(
+            self,
+            Operation::Init
+                | Operation::Barrier
+                | Operation::Split
+                | Operation::StartBarrier
+                | Operation::Messages
+                | Operation::LockNew
+        )
     }
 
     /// Whether it is an access to symmetric memory that never waits. Most take less time than reading a clock. Example:
