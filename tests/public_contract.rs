@@ -399,3 +399,21 @@ fn the_text_of_an_error_shows_no_arguments_of_calls_that_have_none() {
         );
     }
 }
+
+#[test]
+fn a_region_without_its_communicator_is_told_what_is_missing() {
+    let results = intranode::threads(2, |comm| {
+        let (region, object) = (comm.region::<u8>(10)?, comm.symmetric::<u8>(10)?);
+        comm.leave()?;
+        object.at(0)?.store(1, 7);
+        Ok::<_, Error>((region.publish().map(drop), object.into_read().map(drop)))
+    })
+    .expect("two threads");
+    for result in results {
+        let (publish, into_read) = result.expect("the objects remain");
+        for error in [publish, into_read].map(|result| result.expect_err("nobody has the communicator")) {
+            assert!(matches!(error, Error::RankLeft { .. }), "{error:?}");
+            assert!(error.to_string().contains("it has dropped its communicator"), "{error}");
+        }
+    }
+}

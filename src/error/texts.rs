@@ -26,7 +26,8 @@ pub(super) fn left(operation: Operation, round: u32, rank: usize, rounds: u32) -
         return format!("{operation}: rank {rank} has dropped its messages, so it sends and receives no more");
     }
     format!(
-        "{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank"
+        "{operation}, round {round}: rank {rank} has left after {rounds} rounds: it has dropped its communicator, which each rank \
+         needs until the last call, also of its regions and symmetric objects"
     )
 }
 

@@ -56,7 +56,8 @@ pub type Shared<T> = Region<T, ReadOnly>;
 /// A new region contains zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
 /// [`set_ownership`](Region::set_ownership) change the owners.
 ///
-/// Regions and the communicator can be dropped in any order. A rank can read a published region until it drops it, even if
+/// Regions and the communicator can be dropped in any order; but `publish` and `reclaim` need the communicator of every rank, and
+/// are [`Error::RankLeft`] once one has dropped it. A rank can read a published region until it drops it, even if
 /// other ranks have dropped theirs or have ended.
 ///
 /// Collectives take what a rank has `&` or `&mut` of, as any slice. In those of the region's communicator the other ranks read

@@ -25,7 +25,8 @@ use crate::symmetric::options::SymmetricOptions;
 /// | [`Own`](crate::Own), by [`into_own`](Symmetric::into_own) | each rank has `&mut [T]` of its own instance |
 /// | [`Read`](crate::Read), by [`into_read`](Symmetric::into_read) | each rank has `&[T]` of all instances |
 ///
-/// Objects, and the communicator that made them, can be dropped in any order, and in another order on each rank. Dropping is
+/// Objects, and the communicator that made them, can be dropped in any order, and in another order on each rank. Access goes on
+/// without the communicator; what is collective needs that of every rank, and is [`Error::RankLeft`] once one has dropped it. Dropping is
 /// not collective: the rank tells the others in its next call of [`symmetric`](crate::Communicator::symmetric),
 /// [`free`](Symmetric::free) or [`resize`](Symmetric::resize). The memory is used again when all ranks have dropped their
 /// handles.
