@@ -304,8 +304,8 @@ impl Messages {
         self.wait(&mut receiving)
     }
 
-    /// Sends to one rank and receives from another, or the same, at the same time: neither waits for the other. Not
-    /// collective.
+    /// Sends to one rank and receives from another, or the same, at the same time: neither waits for the other. What is sent has
+    /// the tag `tag`, and so has what is received; where they differ, see [`start_recv`](Messages::start_recv). Not collective.
     ///
     /// ```
     /// let results = intranode::threads(2, |comm| {
