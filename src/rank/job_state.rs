@@ -165,3 +165,24 @@ impl StateSampler {
         write_stderr(&format!("intranode: {}\n", self.state()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_s_text_says_what_is_known_of_it() {
+        let text = |operation, waits, unchanged_for| {
+            RankStatus { rank: 1, pid: Some(42), operation, round: 7, waits, unchanged_for }.to_string()
+        };
+        let (barrier, time) = (Some(Operation::Barrier), Some(Duration::from_millis(1500)));
+        assert_eq!(text(None, false, time), "rank 1 (process 42) has not called anything");
+        assert_eq!(text(barrier, true, None), "rank 1 (process 42) waits in barrier, round 7");
+        assert_eq!(text(barrier, true, time), "rank 1 (process 42) waits in barrier, round 7, for 1.5 s");
+        assert_eq!(text(barrier, false, None), "rank 1 (process 42) has done barrier, round 7");
+        assert_eq!(text(barrier, false, time), "rank 1 (process 42) has done barrier, round 7, 1.5 s ago");
+        let nobody =
+            RankStatus { rank: 1, pid: None, operation: None, round: 0, waits: false, unchanged_for: None };
+        assert_eq!(nobody.to_string(), "rank 1 has not joined");
+    }
+}

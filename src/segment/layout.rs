@@ -545,4 +545,12 @@ mod tests {
             assert!(layout.len() <= limit, "{ranks} ranks take {} bytes", layout.len());
         }
     }
+
+    #[test]
+    fn what_does_not_exist_has_no_offset() {
+        let layout = Layout::new(3, CHUNK_STEP).unwrap();
+        assert!(layout.staging(2, 1).is_some() && layout.pair(PAIRS - 1).is_some());
+        assert_eq!([layout.staging(3, 0), layout.staging(0, 2), layout.staging(usize::MAX, 1)], [None; 3]);
+        assert_eq!([layout.pair(PAIRS), layout.pair(usize::MAX)], [None; 2]);
+    }
 }

@@ -108,3 +108,29 @@ fn pidfd_open(process: u32) -> io::Result<ProcessFd> {
     // SAFETY: I7: a descriptor that was just opened, and that has no other owner.
     Ok(ProcessFd(Some(unsafe { OwnedFd::from_raw_fd(descriptor as _) })))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{await_that, segment};
+    use super::*;
+    use crate::sys::testing::{end_of, fork, spawning};
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_ended_and_polling_keeps_no_descriptors() {
+        let mapped = segment(2);
+        // Nobody else starts a process, or opens a file for it, meanwhile.
+        let _spawning = spawning();
+        let mut processes = Processes::new(&mapped, 0);
+        let namespace = mapped.pid_namespace(0).load(Ordering::Acquire);
+        mapped.pid_namespace(1).store(namespace, Ordering::Release);
+        let child = fork(|| true);
+        mapped.segment().claims[1].store(child as u32, Ordering::Relaxed);
+        await_that("the child has not ended", || processes.ended(&mapped, [1].into_iter()) == [1]);
+        let number = processes.open[0].1.number();
+        for _ in 0..10 {
+            assert_eq!(processes.ended(&mapped, [1].into_iter()), [1]);
+            assert_eq!(processes.open[0].1.number(), number, "another descriptor");
+        }
+        assert!(end_of(child));
+    }
+}

@@ -70,3 +70,24 @@ impl Sleeper<ShmPlatform> for WatchSleeper<'_> {
         let _ = futex::wait(self.end, RUNNING, scan.into_iter().chain(self.until).min());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_often_it_sleeps_it_sleeps_on_these_words_only() {
+        let (end, word) = (AtomicU32::new(RUNNING), AtomicU32::new(7));
+        let mut list = WaitList::default();
+        list.push(&end, RUNNING);
+        if list.wait(Some(Moment::now())).is_err() {
+            return println!("SKIPPED: the system refuses futex_waitv");
+        }
+        let mut sleeper = WatchSleeper::new(&end, None, None, false);
+        for _ in 0..2 * MAX_WORDS {
+            sleeper.until = Some(Moment::now());
+            sleeper.wait_any("", &[(&word, 7)]);
+        }
+        assert!(!sleeper.refused, "too many words");
+    }
+}

@@ -11,7 +11,7 @@ use crate::sys::memory::mapping::Mapping;
 use crate::sys::testing::{LIMIT, in_forked_child};
 
 /// A segment for ranks that are threads of this process: a robust list belongs to one thread.
-fn segment(ranks: usize) -> Arc<MappedSegment> {
+pub(super) fn segment(ranks: usize) -> Arc<MappedSegment> {
     let layout = Layout::new(ranks, 4096).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
     MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
@@ -51,7 +51,7 @@ fn words(mapped: &MappedSegment, owner: usize) -> Vec<u32> {
 }
 
 /// Waits until a condition holds.
-fn await_that(what: &str, holds: impl Fn() -> bool) {
+pub(super) fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < LIMIT, "{what}");
@@ -77,6 +77,25 @@ fn leaving_is_no_death() {
     let leaving = Arc::clone(&mapped);
     thread::spawn(move || drop(Registration::new(&leaving, PLATFORM, 2).unwrap())).join().unwrap();
     assert!(words(&mapped, 2).iter().all(|word| word & LEFT == LEFT));
+}
+
+#[test]
+fn the_kernel_does_not_have_the_list_of_a_thread_that_has_left() {
+    let mapped = segment(3);
+    let list = || {
+        let (mut list, mut len) = (std::ptr::null_mut::<u8>(), 0usize);
+        // SAFETY: it writes the address and the length of this thread's list into live variables.
+        let status = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut list, &raw mut len) };
+        assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+        list
+    };
+    let leave = move || {
+        let registration = Registration::new(&mapped, PLATFORM, 2).unwrap();
+        assert!(!list().is_null());
+        drop(registration);
+        assert!(list().is_null(), "the kernel would read memory that is free");
+    };
+    thread::spawn(leave).join().unwrap();
 }
 
 #[test]
