@@ -29,11 +29,13 @@ fn frozen(group: &str, victims: &[usize]) -> Result<Completion> {
                 command.env("INTRANODE_GROUP", group);
             },
         )?;
+        let pid = job.pid(victim)?;
         let since = job.signal(victim, SIGSTOP)?;
         let mut texts = Vec::new();
         for rank in (0..3).filter(|rank| *rank != victim) {
             let report = job.report(rank)?;
             ensure!(report.kind == "timed-out" && report.ranks == [victim], "{report:?}");
+            ensure!(report.pid == Some(pid), "{pid}: {report:?}");
             let after = report.at.saturating_sub(since);
             // A wait may have begun before the signal was sent.
             ensure!(after > TIMEOUT / 2 && after < TIMEOUT + BOUND, "after {after:?}");

@@ -50,6 +50,7 @@ fn a_receiver_is_frozen(change: fn(&mut Command)) -> Result<Completion> {
         job.signal(1, SIGSTOP)?;
         let report = job.report(0)?;
         ensure!(report.kind == "timed-out" && report.ranks == [1], "{report:?}");
+        ensure!(report.pid == Some(job.pid(1)?), "another process: {report:?}");
         job.signal(1, SIGCONT)?;
         job.send(0, "go on")?;
         [0, 1].into_iter().try_for_each(|rank| job.await_line(rank, "works"))?;

@@ -103,6 +103,7 @@ fn soon(command: &mut Command) {
 fn ensure_time_out(job: &mut Job, rank: usize, victim: usize) -> Result<()> {
     let report = job.report(rank)?;
     ensure!(report.kind == "timed-out" && report.ranks == [victim], "rank {rank}: {report:?}");
+    ensure!(report.pid == Some(job.pid(victim)?), "rank {rank}: another process: {report:?}");
     Ok(())
 }
 

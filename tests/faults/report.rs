@@ -14,7 +14,7 @@ pub(crate) struct Report {
     pub(crate) kind: String,
     /// The ranks in the error.
     pub(crate) ranks: Vec<usize>,
-    /// The process in the error.
+    /// The process in the error, that of the first rank.
     pub(crate) pid: Option<u32>,
     /// The message.
     pub(crate) text: String,
@@ -32,7 +32,7 @@ impl Report {
         let (kind, ranks, pid) = match error {
             Error::RankDied { rank, pid, .. } => ("died", vec![*rank], Some(*pid)),
             Error::RankLeft { rank, .. } => ("left", vec![*rank], None),
-            Error::TimedOut { late, .. } => ("timed-out", late.to_vec(), None),
+            Error::TimedOut { late, info, .. } => ("timed-out", late.to_vec(), info.pids.first().copied()),
             Error::NodeLate(late) => ("node-late", late.ranks.clone().collect(), None),
             Error::Aborted { rank, .. } => ("aborted", vec![*rank], None),
             Error::Interrupted { rank, .. } => ("interrupted", vec![*rank], None),
