@@ -208,6 +208,7 @@ mod tests {
     use crate::segment::platform::{Fences, Hooks};
     use crate::segment::settings::SegmentSettings;
     use crate::sys::memory::mapping::Mapping;
+    use crate::sys::testing::in_forked_child;
     use crate::sys::wait::spin::SpinPolicy;
 
     /// The handler itself is tested over real processes, which it ends.
@@ -230,6 +231,16 @@ mod tests {
             assert_eq!(slots().count(), 2);
             drop(both);
         }
+        // A child that is forked while a handler runs does not wait for its end. Here, since the slots above are counted.
+        let mut registered = Some(FatalSignals::register(&mapped, platform, 0).unwrap());
+        WALKING.fetch_add(1, Ordering::SeqCst);
+        let ends = in_forked_child(|| {
+            drop(registered.take());
+            true
+        });
+        WALKING.fetch_sub(1, Ordering::SeqCst);
+        assert!(ends, "a child waits for a handler of its parent");
+        drop(registered);
         assert_eq!(Arc::strong_count(&mapped), 1);
     }
 }

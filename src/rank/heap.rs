@@ -320,6 +320,7 @@ mod tests {
     use super::*;
     use crate::sys::memory::backing::ShmHandle;
     use crate::sys::memory::mapping::Mapping;
+    use crate::sys::testing::in_forked_child;
 
     const KIND: MemoryKind = MemoryKind { placement: 0, huge: false };
 
@@ -431,5 +432,23 @@ mod tests {
         table.free(0);
         table.give_back();
         assert_eq!(table.objects(), 0);
+    }
+
+    #[test]
+    fn an_object_is_dropped_in_a_child_that_is_forked_while_another_thread_drops_one() {
+        let results = crate::threads(1, |comm| {
+            let mut object = Some(comm.symmetric::<u8>(10)?);
+            let dropping = comm.rank_state.heap.dropped_list();
+            let ends = in_forked_child(|| {
+                drop(object.take());
+                true
+            });
+            assert!(dropping.is_empty());
+            Ok::<_, crate::Error>(ends)
+        });
+        assert!(
+            matches!(results.unwrap()[..], [Ok(true)]),
+            "the child waits for a thread that it does not have"
+        );
     }
 }

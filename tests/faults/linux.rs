@@ -19,6 +19,7 @@ mod endings;
 mod families;
 mod foreign;
 mod freezing;
+mod inheriting;
 mod interrupts;
 mod job;
 mod joining;
@@ -64,6 +65,7 @@ fn tests() -> Vec<Test> {
     let all = [
         deaths::TESTS,
         crashes::TESTS,
+        inheriting::TESTS,
         processes::TESTS,
         joining::TESTS,
         freezing::TESTS,
@@ -102,6 +104,7 @@ fn programs() -> Vec<Program> {
     let all = [
         deaths::PROGRAMS,
         crashes::PROGRAMS,
+        inheriting::PROGRAMS,
         processes::PROGRAMS,
         joining::PROGRAMS,
         families::PROGRAMS,

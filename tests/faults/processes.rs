@@ -46,7 +46,7 @@ fn works_on(program: &str) -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn works(comm: &Communicator) -> Result<()> {
+pub(crate) fn works(comm: &Communicator) -> Result<()> {
     rank::ensure_works(comm, 10_000)?;
     rank::send("works")?;
     rank::receive()?;
@@ -80,12 +80,14 @@ fn has_a_child(check: fn(&Communicator) -> bool) -> Result<()> {
     works(&comm)
 }
 
-/// Requires this of a child, which has one thread.
-fn in_a_child(check: impl FnOnce() -> bool) -> Result<()> {
+/// Requires this of a child, which has one thread, and some seconds.
+pub(crate) fn in_a_child(check: impl FnOnce() -> bool) -> Result<()> {
     // SAFETY: the child makes calls that return errors before they allocate or lock, and ends.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
+            // SAFETY: touches no memory: its signal ends the child.
+            unsafe { libc::alarm(20) };
             let status = if check() { AS_EXPECTED } else { 1 };
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(status) }
