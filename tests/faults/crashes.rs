@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use intranode::Config;
 use libtest_mimic::Completion;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction, signal};
 
 use super::job::{BOUND, Job};
 use super::report::now;
@@ -24,6 +24,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_05_segmentation_fault_with_the_programs_handler_once", || {
         crashes("faults, with a handler for once", 11)
     }),
+    ("row_05_a_fatal_signal_is_sent_with_the_handler", || crashes("is sent a signal, with the handler", 8)),
+    ("row_05_an_ignored_signal_with_the_handler", an_ignored_signal),
+    ("row_05_the_programs_handler_can_abort", || crashes("faults, with a handler that aborts", 6)),
     ("row_05_a_core_dump_is_under_way", a_core_dump_is_under_way),
     ("row_06_a_panic_unwinds_out_of_the_rank", a_panic_unwinds),
     ("row_06_a_panic_is_caught_inside_the_rank", a_panic_is_caught),
@@ -37,6 +40,9 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("faults, with the handler", || crash(true, fault)),
     ("overflows, with the handler", || crash(true, overflow)),
     ("faults, with a handler for once", faults_with_a_handler_for_once),
+    ("is sent a signal, with the handler", || crash(true, is_sent_a_signal)),
+    ("ignores a signal, with the handler", ignores_a_signal),
+    ("faults, with a handler that aborts", faults_with_a_handler_that_aborts),
     ("dumps core, with the handler", dumps_core),
     ("panics", panics),
     ("catches its panic", catches_its_panic),
@@ -73,6 +79,47 @@ fn faults_with_a_handler_for_once() -> Result<()> {
     let action = SigAction::new(SigHandler::Handler(returns), SaFlags::SA_RESETHAND, SigSet::empty());
     // SAFETY: the handler does nothing.
     unsafe { sigaction(Signal::SIGSEGV, &action) }?;
+    crash(true, fault)
+}
+
+/// By another process: there is no instruction that would be executed again.
+fn is_sent_a_signal() {
+    raise(Signal::SIGFPE).expect("a signal");
+}
+
+/// A signal that the program ignores is not fatal.
+fn an_ignored_signal() -> Result<Completion> {
+    let program = |rank| if rank == 1 { "ignores a signal, with the handler" } else { "works" };
+    let mut job = Job::joined_with(3, program, |_| ())?;
+    for rank in 0..3 {
+        job.await_line(rank, "works")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn ignores_a_signal() -> Result<()> {
+    // SAFETY: there is no handler.
+    unsafe { signal(Signal::SIGFPE, SigHandler::SigIgn) }?;
+    let comm = Config::from_env()?.fatal_signals(true).join()?;
+    raise(Signal::SIGFPE)?;
+    rank::send("joined")?;
+    super::processes::works(&comm)
+}
+
+/// Such a handler may have no stack for another handler of SIGABRT: that has its default action again.
+fn faults_with_a_handler_that_aborts() -> Result<()> {
+    extern "C" fn aborts(_: i32) {
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the default action runs no code.
+        match unsafe { sigaction(Signal::SIGABRT, &default) } {
+            Ok(found) if matches!(found.handler(), SigHandler::SigDfl) => std::process::abort(),
+            // SAFETY: ends the process.
+            _ => unsafe { nix::libc::_exit(77) },
+        }
+    }
+    // SAFETY: the handler makes system calls only.
+    unsafe { signal(Signal::SIGSEGV, SigHandler::Handler(aborts)) }?;
     crash(true, fault)
 }
 
