@@ -33,6 +33,8 @@ from ._datatype import (
     INT64_T,
     LONG,
     LONG_LONG,
+    ORDER_C,
+    ORDER_FORTRAN,
     SHORT,
     SIGNED_CHAR,
     UINT8_T,
@@ -100,13 +102,13 @@ __all__ = [
     "C_DOUBLE_COMPLEX", "C_FLOAT_COMPLEX", "C_LONG_DOUBLE_COMPLEX", "Cartcomm", "Comm", "Compute_dims", "DATATYPE_NULL",
     "DOUBLE", "DOUBLE_COMPLEX", "DOUBLE_PRECISION", "Datatype", "Detach_buffer", "ERR_OTHER", "ERR_ROOT", "ERR_TYPE",
     "Exception", "FLOAT", "Finalize", "Free_mem", "GROUP_NULL", "Get_library_version", "Get_processor_name", "Get_version",
-    "Group", "INT", "INT16_T", "INT32_T", "INT64_T", "INT8_T", "INTEGER", "INTEGER1", "INTEGER2", "INTEGER4", "INTEGER8", "IN_PLACE",
-    "Init", "Intracomm", "Is_finalized", "Is_initialized", "KEYVAL_INVALID", "LAND", "LONG", "LONG_DOUBLE", "LONG_LONG",
-    "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "OP_NULL", "Op", "PROC_NULL", "PROD", "Prequest",
-    "Query_thread", "REAL", "REAL4", "REAL8", "REPLACE", "REQUEST_NULL", "Request", "SHORT", "SIGNED_CHAR", "SUCCESS",
-    "SUM", "Status", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "UINT16_T", "UINT32_T",
-    "UINT64_T", "UINT8_T", "UNDEFINED", "UNSIGNED", "UNSIGNED_CHAR", "UNSIGNED_INT", "UNSIGNED_LONG", "UNSIGNED_LONG_LONG",
-    "UNSIGNED_SHORT", "Wtick", "Wtime", "buffer", "get_vendor", "memory", "pickle",
+    "Group", "INT", "INT16_T", "INT32_T", "INT64_T", "INT8_T", "INTEGER", "INTEGER1", "INTEGER2", "INTEGER4", "INTEGER8",
+    "IN_PLACE", "Init", "Intracomm", "Is_finalized", "Is_initialized", "KEYVAL_INVALID", "LAND", "LONG", "LONG_DOUBLE",
+    "LONG_LONG", "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "OP_NULL", "ORDER_C", "ORDER_F", "ORDER_FORTRAN",
+    "Op", "PROC_NULL", "PROD", "Prequest", "Query_thread", "REAL", "REAL4", "REAL8", "REPLACE", "REQUEST_NULL", "Request",
+    "SHORT", "SIGNED_CHAR", "SUCCESS", "SUM", "Status", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED",
+    "THREAD_SINGLE", "UINT16_T", "UINT32_T", "UINT64_T", "UINT8_T", "UNDEFINED", "UNSIGNED", "UNSIGNED_CHAR", "UNSIGNED_INT",
+    "UNSIGNED_LONG", "UNSIGNED_LONG_LONG", "UNSIGNED_SHORT", "Wtick", "Wtime", "buffer", "get_vendor", "memory", "pickle",
 ]  # fmt: skip
 
 UNSIGNED_INT = UNSIGNED
@@ -120,6 +122,7 @@ REAL = REAL4 = FLOAT
 DOUBLE_PRECISION = REAL8 = DOUBLE
 COMPLEX = COMPLEX8 = C_FLOAT_COMPLEX
 DOUBLE_COMPLEX = COMPLEX16 = C_DOUBLE_COMPLEX
+ORDER_F = ORDER_FORTRAN
 LONG_DOUBLE = C_LONG_DOUBLE_COMPLEX = DATATYPE_NULL
 
 Exception = errors.Error

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+ORDER_C, ORDER_FORTRAN = 56, 57
+"""Of an array: the last index changes first, or the first one does."""
 
 
 class Datatype:
@@ -29,6 +33,8 @@ class Datatype:
     """The bytes of an element, without gaps."""
     bounds: tuple[int, int]
     """Where the first of its bytes is, and the end of the last, from its place on."""
+    alignment: int
+    """What the place of its items is a multiple of in C, in bytes."""
 
     def __init__(self, datatype: Datatype | None = None) -> None:
         self.name = datatype.name if datatype else "DATATYPE_NULL"
@@ -39,6 +45,7 @@ class Datatype:
         self.runs = list(datatype.runs) if datatype else []
         self.size = datatype.size if datatype else 0
         self.bounds = datatype.bounds if datatype else (0, 0)
+        self.alignment = datatype.alignment if datatype else 1
 
     @property
     def is_plain(self) -> bool:
@@ -61,6 +68,17 @@ class Datatype:
     def Get_extent(self) -> tuple[int, int]:
         """Where an element begins, and the distance of two, in bytes."""
         return self.lower, self.extent
+
+    def Get_true_extent(self) -> tuple[int, int]:
+        """Where the first of its bytes is, and how many there are up to the last, in bytes."""
+        first, end = self.bounds
+        return first, end - first
+
+    lb = property(lambda self: self.lower)
+    ub = property(lambda self: self.lower + self.extent)
+    true_lb = property(lambda self: self.bounds[0])
+    true_ub = property(lambda self: self.bounds[1])
+    true_extent = property(lambda self: self.bounds[1] - self.bounds[0])
 
     def Commit(self) -> Datatype:
         return self
@@ -110,18 +128,87 @@ class Datatype:
         """`count` blocks of `blocklength` elements, each `stride` elements after the one before."""
         count, blocklength, stride = map(operator.index, (count, blocklength, stride))
         _bytes(_counted(count) * _counted(blocklength) * self.size)
-        if blocklength == stride:
+        return self.Create_hvector(count, blocklength, stride * self.extent)
+
+    def Create_hvector(self, count: int, blocklength: int, stride: int) -> Datatype:
+        """The same, with `stride` in bytes."""
+        count, blocklength, stride = map(operator.index, (count, blocklength, stride))
+        _bytes(_counted(count) * _counted(blocklength) * self.size)
+        if stride == blocklength * self.extent:
             return self._of_blocks("vector", [(0, count * blocklength)])
-        return self._of_blocks("vector", [(i * stride * self.extent, blocklength) for i in range(count)])
+        return self._of_blocks("vector", [(i * stride, blocklength) for i in range(count)])
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
         """Blocks of these lengths at these displacements, in elements."""
+        return self.Create_hindexed(blocklengths, [operator.index(at) * self.extent for at in displacements])
+
+    def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
+        """The same, with displacements in bytes."""
         blocks = zip(displacements, blocklengths, strict=True)
-        return self._of_blocks("indexed", [(operator.index(at) * self.extent, length) for at, length in blocks])
+        return self._of_blocks("indexed", [(operator.index(at), length) for at, length in blocks])
 
     def Create_indexed_block(self, blocklength: int, displacements: Sequence[int]) -> Datatype:
         """Blocks of one length at these displacements, in elements."""
-        return self._of_blocks("indexed", [(operator.index(at) * self.extent, blocklength) for at in displacements])
+        return self.Create_hindexed_block(blocklength, [operator.index(at) * self.extent for at in displacements])
+
+    def Create_hindexed_block(self, blocklength: int, displacements: Sequence[int]) -> Datatype:
+        """The same, with displacements in bytes."""
+        return self._of_blocks("indexed", [(operator.index(at), blocklength) for at in displacements])
+
+    def Create_subarray(
+        self, sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], order: int = ORDER_C
+    ) -> Datatype:
+        """A part of an array: of each dimension `subsizes` of `sizes` elements, from `starts` on. Its extent is that of the whole array."""
+        dimensions = [tuple(map(operator.index, each)) for each in zip(sizes, subsizes, starts, strict=True)]
+        if not dimensions:
+            raise ValueError("Create_subarray: an array has at least one dimension")
+        for size, subsize, start in dimensions:
+            if not 0 <= start <= start + subsize <= size or subsize < 1:
+                raise ValueError(
+                    f"Create_subarray: {subsize} elements from {start} on are no part of a dimension of {size}: at least one, and no more "
+                    "than there are"
+                )
+        if order not in (ORDER_C, ORDER_FORTRAN):
+            raise ValueError(f"Create_subarray: the order {order!r} is neither ORDER_C nor ORDER_FORTRAN")
+        if order == ORDER_FORTRAN:
+            dimensions.reverse()
+        _bytes(math.prod(size for size, _, _ in dimensions) * self.extent)
+        new = self
+        for size, subsize, start in reversed(dimensions):
+            extent = new.extent
+            new = new._of_blocks("subarray", [(start * extent, subsize)])
+            new.lower, new.extent = 0, size * extent
+        new.name = f"subarray of {self.name}"
+        return new
+
+    @classmethod
+    def Create_struct(
+        cls, blocklengths: Sequence[int], displacements: Sequence[int], datatypes: Sequence[Datatype]
+    ) -> Datatype:
+        """Blocks of these lengths at these displacements, in bytes, of these datatypes. As in C, its extent is a multiple of its
+        alignment; `Create_resized` says another.
+
+        If its items are of several types they can be moved, and not combined.
+        """
+        parts = []
+        for at, length, datatype in zip(displacements, blocklengths, datatypes, strict=True):
+            if not isinstance(datatype, Datatype) or not datatype:
+                raise TypeError(f"Create_struct: a datatype is needed, such as MPI.DOUBLE, not {datatype!r}")
+            if _counted(length):
+                parts.append(datatype._of_blocks("struct", [(operator.index(at), length)]))
+        kinds = {(part.format, part.width) for part in parts if part.size}
+        new = cls()
+        new.name = f"struct of {', '.join(each.name for each in datatypes)}"
+        new.format, new.width = kinds.pop() if len(kinds) == 1 else _SEVERAL
+        new.size = _bytes(sum(part.size for part in parts))
+        new.runs = _merged(run for part in parts for run in part.runs)
+        new.lower = min((part.lower for part in parts), default=0)
+        new.alignment = max((part.alignment for part in parts), default=1)
+        extent = max((part.lower + part.extent for part in parts), default=0) - new.lower
+        new.extent = _bytes(-(-extent // new.alignment) * new.alignment)
+        if bounds := [part.bounds for part in parts if part.size]:
+            new.bounds = min(first for first, _ in bounds), max(end for _, end in bounds)
+        return new
 
     def Create_resized(self, lb: int, extent: int) -> Datatype:
         """The same with another beginning, and another distance of two elements, in bytes."""
@@ -148,6 +235,39 @@ class Datatype:
             for offset, length in self.runs:
                 memory[base + offset : base + offset + length] = packed[at : at + length]
                 at += length
+
+    def Pack(self, inbuf: Any, outbuf: Any, position: int, comm: object) -> int:
+        """Packs the elements of a buffer into another, from byte `position` on. Returns where they end there."""
+        from ._message import Place
+
+        place = Place([inbuf, self._in(inbuf), self])
+        packed = memoryview(place.whole()[0])
+        position = operator.index(position)
+        _part(outbuf, position, len(packed), self)[:] = packed
+        return position + len(packed)
+
+    def Unpack(self, inbuf: Any, position: int, outbuf: Any, comm: object) -> int:
+        """Unpacks as many elements as a buffer has room for, from byte `position` of another on. Returns where they end there."""
+        from ._message import Place
+
+        place = Place([outbuf, self._in(outbuf), self])
+        if place.memory.readonly and len(place.memory):
+            raise BufferError("Unpack: the buffer is read-only: pass a writable one")
+        room = memoryview(place.whole()[0])
+        position = operator.index(position)
+        room[:] = _part(inbuf, position, len(room), self)
+        place.finish()
+        return position + len(room)
+
+    def Pack_size(self, count: int, comm: object) -> int:
+        """The bytes of `count` elements that are packed."""
+        return _bytes(_counted(operator.index(count)) * self.size)
+
+    def _in(self, buffer: Any) -> int:
+        """How many elements a buffer has, or has room for."""
+        from ._message import Place
+
+        return len(Place([buffer]).memory) // self.extent if self.extent > 0 else 0
 
     def tocode(self) -> str:
         return self.format
@@ -183,6 +303,23 @@ def _counted(number: int) -> int:
     if number < 0:
         raise ValueError(f"a datatype cannot have {number} blocks or elements: a count is at least 0")
     return number
+
+
+_SEVERAL = ("V", 1)
+"""The format and the length of the items of a datatype of several types: a byte that can be moved, and not combined."""
+
+
+def _part(buffer: Any, position: int, length: int, datatype: Datatype) -> memoryview:
+    """These bytes of a buffer that is packed."""
+    from ._message import Place
+
+    memory = Place([buffer]).memory
+    if not 0 <= position <= position + length <= len(memory):
+        raise ValueError(
+            f"{length} bytes of {datatype.name} from byte {position} on are not in a buffer of {len(memory)} bytes: Pack_size says how many "
+            "are needed"
+        )
+    return memory[position : position + length]
 
 
 def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -224,6 +361,8 @@ def _predefined(name: str, code: str, width: int | None = None) -> Datatype:
     new = Datatype()
     new.name, new.format = name, code
     new.width = new.extent = struct.calcsize(code) if width is None else width
+    # A complex number is two.
+    new.alignment = new.width // 2 if code.startswith("Z") else max(new.width, 1)
     new._of_one(new.width if code else 0)
     _by_name[name] = new
     if code:

@@ -211,3 +211,79 @@ def test_an_error_that_cannot_be_sent_says_where_it_was_raised() -> None:
     with pytest.raises(RuntimeError, match="Stubborn") as raised:
         intranode.run(is_stubborn, 1)
     assert any("is_stubborn" in note for note in raised.value.__notes__)
+
+
+def heat(_: Communicator, order: str) -> bool:
+    """Some steps of a stencil on a periodic grid of ranks, whose edges go as parts of arrays; beside one array of all."""
+    from intranode import MPI
+
+    rows, columns = 6, 5
+    grid = MPI.COMM_WORLD.Create_cart(MPI.Compute_dims(MPI.COMM_WORLD.size, 2), periods=True)
+    dims, (y, x) = grid.dims, grid.coords
+    table = numpy.random.default_rng(3).random((dims[0] * rows, dims[1] * columns))
+    own: Any = numpy.zeros((rows + 2, columns + 2), order=order)  # type: ignore[call-overload]
+    own[1:-1, 1:-1] = table[y * rows : (y + 1) * rows, x * columns : (x + 1) * columns]
+    mpi_order = MPI.ORDER_C if order == "C" else MPI.ORDER_F
+
+    def edge(subsizes: list[int], starts: list[int]) -> Any:
+        return MPI.DOUBLE.Create_subarray(list(own.shape), subsizes, starts, order=mpi_order).Commit()
+
+    # By dimension: what is sent downwards and where it is received, then upwards.
+    row, column = [1, columns], [rows, 1]
+    edges = [
+        [edge(row, [1, 1]), edge(row, [rows + 1, 1]), edge(row, [rows, 1]), edge(row, [0, 1])],
+        [edge(column, [1, 1]), edge(column, [1, columns + 1]), edge(column, [1, columns]), edge(column, [1, 0])],
+    ]
+    for _step in range(4):
+        for dimension, (first, behind, last, before) in enumerate(edges):
+            lower, upper = grid.Shift(dimension, 1)
+            grid.Sendrecv([own, 1, first], lower, 0, [own, 1, behind], upper, 0)
+            grid.Sendrecv([own, 1, last], upper, 1, [own, 1, before], lower, 1)
+        own[1:-1, 1:-1] = (own[:-2, 1:-1] + own[2:, 1:-1] + own[1:-1, :-2] + own[1:-1, 2:]) / 4
+        table = (numpy.roll(table, 1, 0) + numpy.roll(table, -1, 0) + numpy.roll(table, 1, 1) + numpy.roll(table, -1, 1)) / 4
+    # All of it on rank 0, each part where it lies.
+    found: Any = numpy.zeros_like(table)
+    inner = edge([rows, columns], [1, 1])
+    sending = grid.Isend([own, 1, inner], 0, 2)
+    for rank in range(grid.size if grid.rank == 0 else 0):
+        place = [at * length for at, length in zip(grid.Get_coords(rank), (rows, columns), strict=True)]
+        part = MPI.DOUBLE.Create_subarray(list(found.shape), [rows, columns], place)
+        if order == "F":
+            turned: Any = numpy.zeros((columns, rows))
+            grid.Recv(turned, rank, 2)
+            found[place[0] : place[0] + rows, place[1] : place[1] + columns] = turned.T
+        else:
+            grid.Recv([found, 1, part], rank, 2)
+    sending.Wait()
+    return grid.rank != 0 or bool(numpy.allclose(found, table, rtol=1e-14))
+
+
+def records(_: Communicator) -> Any:
+    """Records with gaps, of several types, by a struct."""
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    kind = numpy.dtype([("number", "i4"), ("value", "f8"), ("flag", "i1")], align=True)
+    assert kind.fields is not None
+    places = [kind.fields[name][1] for name in ("number", "value", "flag")]
+    struct = MPI.Datatype.Create_struct([1, 1, 1], places, [MPI.INT, MPI.DOUBLE, MPI.SIGNED_CHAR]).Commit()
+    mine, all_ = numpy.zeros(2, kind), numpy.zeros(2 * world.size, kind)
+    mine["number"], mine["value"], mine["flag"] = world.rank, [0.5, 1.5], 1
+    world.Allgather([mine, 2, struct], [all_, 2, struct])
+    status = MPI.Status()
+    found = numpy.zeros(2, kind)
+    world.Sendrecv([mine, struct], (world.rank + 1) % world.size, 0, [found, struct], status=status)
+    with pytest.raises(TypeError, match="SUM is not defined"):
+        world.Allreduce([mine, struct], [found.copy(), struct])
+    return all_.tolist(), found["number"].tolist(), status.Get_count(struct)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_stencil_exchanges_parts_of_arrays(order: str, size: int) -> None:
+    assert run("test_derived:heat", size, order) == [True] * size
+
+
+def test_records_are_moved_by_a_struct() -> None:
+    every = [(rank, value, 1) for rank in range(2) for value in (0.5, 1.5)]
+    assert run("test_derived:records", 2) == [(every, [1, 1], 2), (every, [0, 0], 2)]
