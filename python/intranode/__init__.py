@@ -19,7 +19,7 @@ import os
 import threading
 import zlib
 
-from . import _core, errors
+from . import _core, _reaction, errors
 from ._communicator import Communicator
 from ._message import IN_PLACE
 from ._op import (
@@ -168,4 +168,5 @@ def _joined() -> _core.Joined:
 def _leave(comm: Communicator, pid: int) -> None:
     """Not in a forked child, which is no rank."""
     if os.getpid() == pid:
+        _reaction.tell()
         comm.leave()

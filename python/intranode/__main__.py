@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 
+from . import _reaction
 from ._run import _GRACE, ends_with_parent, how
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Starts the ranks, and returns the code of the first that failed, or 0."""
+    """Starts the ranks, and returns the code of the first that failed by itself, or 0."""
     parser = argparse.ArgumentParser(
         prog="python -m intranode",
         description="Starts N ranks of a Python script on this machine. When one fails, the others are ended.",
@@ -73,8 +74,12 @@ def _run(command: list[str], size: int, variables: dict[str, str]) -> int:
                     rank.send_signal(number)
 
     before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    first = 0
+    failures: list[tuple[int, int]] = []
+    reacted: set[int] = set()
+    are_ended = False
+    not_started = False
     deadline: float | None = None
+    listening = _reaction.listen(variables["INTRANODE_NAME"])
     try:
         for number in range(size):
             ranks.append(
@@ -92,28 +97,47 @@ def _run(command: list[str], size: int, variables: dict[str, str]) -> int:
                 if code is None:
                     continue
                 running.discard(number)
-                if code and not first:
-                    first = 128 - code if code < 0 else code
-                    if running and not forwarded:
-                        print(f"intranode: rank {number} {how(code)}; the other ranks are ended", file=sys.stderr)
+                if code:
+                    failures.append((number, code))
+                if code and deadline is None:
+                    are_ended = bool(running and not forwarded)
                     deadline = time.monotonic() + _GRACE
+            reacted |= _reaction.heard(listening)
             if deadline is not None and time.monotonic() > deadline:
                 break
             if running:
                 time.sleep(0.01)
     except OSError as error:
         print(f"intranode: {command[0]}: {error.strerror}", file=sys.stderr)
-        first = first or 127
+        not_started = True
     finally:
+        if listening is not None:
+            listening.close()
         for rank in ranks:
             if rank.poll() is None:
                 rank.kill()
             rank.wait()
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
-    if forwarded and not first:
-        first = 128 + forwarded[0]
-    return first
+    if failures:
+        number, code = _cause(failures, {number for number, rank in enumerate(ranks) if rank.pid in reacted}, forwarded)
+        if are_ended:
+            print(f"intranode: rank {number} {how(code)}; the other ranks are ended", file=sys.stderr)
+        return 128 - code if code < 0 else code
+    if not_started:
+        return 127
+    return 128 + forwarded[0] if forwarded else 0
+
+
+def _cause(failures: list[tuple[int, int]], reacted: set[int], forwarded: list[int]) -> tuple[int, int]:
+    """The failure that decides the job's code, of ranks and codes in the order in which they ended.
+
+    What a rank raises because of another one may end it first: that has left, or is dead, before its process has ended.
+    """
+    own = [failure for failure in failures if failure[0] not in reacted] or failures
+    # As of `intranode run`: a rank that has caught the error may exit with a code of its own.
+    died = (failure for failure in own if failure[1] < 0 and -failure[1] not in (signal.SIGABRT, *forwarded))
+    return next(died, own[0]) if own[0][1] > 0 else own[0]
 
 
 if __name__ == "__main__":

@@ -318,6 +318,23 @@ def test_the_launcher(tmp_path: Path) -> None:
     assert done.returncode == 2 and "at least one rank" in done.stderr
 
 
+@pytest.mark.parametrize("how", ["sys.exit(3)", "comm.abort(3)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_the_launcher_reports_the_cause_and_not_what_others_got_of_it(how: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    # Rank 1 has left when rank 0 gets its error, and its process ends after that of rank 0.
+    script.write_text(
+        "import atexit, os, signal, sys, time\n"
+        "if os.environ['INTRANODE_RANK'] == '1': atexit.register(time.sleep, 0.3)\n"
+        "from intranode import MPI\ncomm = MPI.COMM_WORLD\ncomm.Barrier()\n"
+        f"if comm.rank == 1: {how}\n"
+        "comm.Barrier()\n"
+    )
+    done = launch(2, str(script))
+    code = 3 if "3" in how else 128 + signal.SIGKILL
+    assert done.returncode == code, done.stderr
+    assert "rank 0 exited" not in done.stderr, done.stderr
+
+
 def test_the_launcher_passes_options_to_a_module(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("import os, sys\nos.write(1, f'{sys.argv[1:]}\\n'.encode())\n")
     for options in (["-n", "3", "--timeout", "none"], ["--help"], ["a", "-m", "b"], ["--", "-x"], []):
