@@ -15,9 +15,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import zlib
+from pathlib import Path
 
 from . import _core, _reaction, errors
 from ._communicator import Communicator
@@ -150,7 +152,7 @@ def _joined() -> _core.Joined:
     digest = str(zlib.crc32(repr(variables).encode("utf-8", "surrogateescape")))
     process, _, known = os.environ.get(_JOINED, "").partition(":")
     # Ranks of another mpiexec, which this rank has started, may have equal variables. They are no children of the rank.
-    if process != str(os.getpid()) and known == digest and ("INTRANODE_NAME" in os.environ or process == str(os.getppid())):
+    if process != str(os.getpid()) and known == digest and ("INTRANODE_NAME" in os.environ or _is_worker_of(process)):
         launcher = os.environ.get("INTRANODE_LAUNCHER")
         os.environ["INTRANODE_LAUNCHER"] = "none"
         try:
@@ -163,6 +165,16 @@ def _joined() -> _core.Joined:
     joined = _core.from_env()
     os.environ[_JOINED] = f"{os.getpid()}:{digest}"
     return joined
+
+
+def _is_worker_of(process: str) -> bool:
+    """Whether this is a child of that process, or of processes of multiprocessing that it has started: of its server of forks, too."""
+    parent = str(os.getppid())
+    with contextlib.suppress(OSError, ValueError):
+        while parent != process and b"from multiprocessing." in Path("/proc", parent, "cmdline").read_bytes():
+            # Behind the name, which may have anything in it, come the state and the parent.
+            parent = Path("/proc", parent, "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+    return parent == process
 
 
 def _leave(comm: Communicator, pid: int) -> None:

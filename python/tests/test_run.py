@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -477,6 +478,37 @@ def test_workers_of_a_rank_are_alone(method: str, tmp_path: Path) -> None:
     script.write_text(POOL)
     done = launch(2, str(script), method)
     assert (done.returncode, done.stdout) == (0, "[(0, 1), (1, 1), (4, 1)]\n" * 2), done.stderr
+
+
+def _as_torchrun(rank: int) -> dict[str, str]:
+    places = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29500}
+    return {name: str(place) for name, place in places.items()} | {"TORCHELASTIC_RUN_ID": "none"}
+
+
+def _as_mpiexec(rank: int) -> dict[str, str]:
+    places = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": rank, "LOCAL_SIZE": 2}
+    variables = {f"OMPI_COMM_WORLD_{name}": str(place) for name, place in places.items()}
+    return variables | {"PMIX_NAMESPACE": f"python-{os.getpid()}@1"}
+
+
+@pytest.mark.parametrize("variables", [_as_torchrun, _as_mpiexec])
+def test_workers_of_a_rank_of_another_launcher_are_alone(variables: Any, tmp_path: Path) -> None:
+    # Their parent is the server of forks, not the rank. Each took the rank's variables, failed, and was replaced by another one.
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    command = [sys.executable, str(script), "forkserver"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("INTRANODE_", "OMPI_", "PMI", "SLURM_", "TORCH"))}
+    settings: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    ranks = [subprocess.Popen(command, env=own | variables(rank), **settings) for rank in range(2)]
+    try:
+        done = [rank.communicate(timeout=60) for rank in ranks]
+    finally:
+        for rank in ranks:
+            # With its workers.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)
+            rank.wait()
+    assert [out for out, _ in done] == [b"[(0, 1), (1, 1), (4, 1)]\n"] * 2, done
 
 
 def test_a_rank_starts_another_job(tmp_path: Path) -> None:
