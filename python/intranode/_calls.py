@@ -68,8 +68,8 @@ def place(spec: Any, blocks: int | None) -> Any:
 
 def are_plain(send: Any, recv: Any) -> bool:
     """Whether both are buffers, or the first is in place: they need no `Place`, and small calls no time for one."""
-    kinds = (type(send), type(recv))
-    return tuple not in kinds and list not in kinds and recv is not IN_PLACE
+    described = (tuple, list)
+    return not isinstance(send, described) and not isinstance(recv, described) and recv is not IN_PLACE
 
 
 def vector(spec: Any) -> Any:

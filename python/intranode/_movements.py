@@ -13,7 +13,7 @@ class Movements(Calls):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """`buf` of rank `root` to all others, of the same length and type on all ranks. The root's may be read-only."""
-        if type(root) is int and 0 <= root < self.size and type(buf) is not tuple and type(buf) is not list and buf is not IN_PLACE:
+        if type(root) is int and 0 <= root < self.size and not isinstance(buf, (tuple, list)) and buf is not IN_PLACE:
             return self._bcast(buf, root)
         is_root = self._at(root, "broadcast")
         (place,) = self._places("broadcast", (buf, None))

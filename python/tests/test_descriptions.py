@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import pytest
@@ -180,3 +180,34 @@ def test_a_mistake_is_told_with_the_way_out() -> None:
     for texts in run("test_descriptions:mistaken", 2):
         for text, parts in zip(texts, expected, strict=True):
             assert all(part in text for part in parts), (text, parts)
+
+
+class Described(NamedTuple):
+    data: Any
+    number: int
+    datatype: Any
+
+
+class Listed(list[Any]):
+    pass
+
+
+def of_own_classes(_: Communicator) -> list[list[float]]:
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    results = []
+    for describe in (Described, lambda *parts: Listed(parts)):
+        sent, found = numpy.arange(5.0), numpy.zeros(2 * world.size)
+        world.Bcast(describe(sent, 5, MPI.DOUBLE))
+        world.Allgather(describe(sent, 2, MPI.DOUBLE), describe(found, 2, MPI.DOUBLE))
+        results.append(found.tolist())
+        found = numpy.zeros(2)
+        world.Allreduce(describe(sent, 2, MPI.DOUBLE), describe(found, 2, MPI.DOUBLE))
+        world.Sendrecv(describe(sent, 2, MPI.DOUBLE), world.rank, 0, describe(found, 2, MPI.DOUBLE), world.rank)
+        results.append(found.tolist())
+    return results
+
+
+def test_descriptions_may_be_of_classes_of_the_program() -> None:
+    assert run("test_descriptions:of_own_classes", 2) == [[[0, 1, 0, 1], [0, 1]] * 2] * 2
