@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import itertools
 import os
 import pickle
+import select
 import selectors
 import signal
 import struct
@@ -193,8 +195,29 @@ def report(value: Any) -> None:
 
 def _say(descriptor: int, message: Any) -> None:
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    with _saying:
-        _write(descriptor, _LENGTH.pack(len(data)) + data)
+    data = _LENGTH.pack(len(data)) + data
+    failed: list[OSError] = []
+    done = threading.Lock()
+    done.acquire()
+
+    def write() -> None:
+        try:
+            with _saying:
+                _write(descriptor, data)
+        except OSError as error:
+            failed.append(error)
+        finally:
+            done.release()
+
+    if len(data) <= select.PIPE_BUF or threading.current_thread() is not threading.main_thread():
+        write()
+    else:
+        # A handler of a signal may raise in this thread, when a part of a long message is in the pipe. It goes on in another one;
+        # not a `Thread`, whose start such an exception breaks.
+        _thread.start_new_thread(write, ())
+        done.acquire()
+    if failed:
+        raise failed[0]
 
 
 def _write(descriptor: int, data: bytes) -> None:
