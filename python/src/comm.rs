@@ -18,6 +18,7 @@ use crate::numbers::Code;
 use crate::objects;
 use crate::plain;
 use crate::region::Memory;
+use crate::scratch;
 use crate::started::{self, Begun};
 use crate::vectors;
 
@@ -451,10 +452,13 @@ impl Core {
         let comm = this.comm(py)?;
         let mut data = Vec::new();
         if this.rank == root {
-            let pickled = objects::dumps(py, obj.as_ref());
-            let pickled =
-                pickled.map_err(|error| collectives::refuse(py, &comm, Operation::BroadcastVec, error))?;
-            data = pickled.as_bytes().to_vec();
+            let pickled = objects::dumps(py, obj.as_ref()).and_then(|pickled| {
+                scratch::reserve(&mut data, Operation::BroadcastVec, pickled.as_bytes().len())
+                    .map_err(|error| errors::exception(py, &error))?;
+                data.extend_from_slice(pickled.as_bytes());
+                Ok(())
+            });
+            pickled.map_err(|error| collectives::refuse(py, &comm, Operation::BroadcastVec, error))?;
         }
         let result = detach::during(py, data.len(), || comm.broadcast_vec(&mut data, root));
         collectives::finish(py, result)?;

@@ -45,6 +45,8 @@ impl Memory {
     /// Takes the epoch for a call that ends or changes it, if all ranks can: a round comes first, which a rank with exports
     /// refuses. Then all ranks have an error, and all still have the region.
     fn take(&self, py: Python<'_>, operation: Operation) -> PyResult<Epoch> {
+        // Python's name.
+        let called = if operation == Operation::SetOwnership { "distribute" } else { operation.as_str() };
         let taken = {
             let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = match &*epoch {
@@ -55,12 +57,10 @@ impl Memory {
             match (fits, self.exports.load(SeqCst)) {
                 (true, 0) => Ok(std::mem::replace(&mut *epoch, Epoch::Over)),
                 (true, exports) => Err(PyBufferError::new_err(format!(
-                    "{operation}: {exports} arrays or memoryviews of this region still exist on this rank: delete them before \
+                    "{called}: {exports} arrays or memoryviews of this region still exist on this rank: delete them before \
                      (del x), and what was sliced from them"
                 ))),
-                (false, _) => {
-                    Err(PyValueError::new_err(format!("{operation}: the region is in the other epoch")))
-                }
+                (false, _) => Err(PyValueError::new_err(format!("{called}: the region is in the other epoch"))),
             }
         };
         let comm = match self.joined.get().for_call(py) {

@@ -21,6 +21,11 @@ pub(crate) fn zeros<T: Zeroable>(operation: Operation, len: usize) -> Result<Vec
     zeros.map(Vec::from).map_err(|()| refused(operation, len.saturating_mul(size_of::<T>())))
 }
 
+/// Room for this many bytes.
+pub(crate) fn reserve(memory: &mut Vec<u8>, operation: Operation, bytes: usize) -> Result<(), Error> {
+    memory.try_reserve_exact(bytes).map_err(|_| refused(operation, bytes))
+}
+
 fn refused(operation: Operation, requested_bytes: usize) -> Error {
     let reason = "the system refuses memory for a private copy of the buffer".into();
     Error::AllocationFailed { operation, requested_bytes, reason }

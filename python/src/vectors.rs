@@ -6,6 +6,8 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::buffer::View;
 use crate::collectives;
+use crate::errors;
+use crate::scratch::zeros;
 
 /// The bytes of a buffer, private.
 pub(crate) fn bytes(
@@ -14,10 +16,13 @@ pub(crate) fn bytes(
     operation: Operation,
     data: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<u8>> {
-    let view = View::source(data).map_err(|error| collectives::refuse(py, comm, operation, error))?;
-    let mut bytes = vec![0; view.bytes()];
-    view.read(&mut bytes);
-    Ok(bytes)
+    let copy = || {
+        let view = View::source(data)?;
+        let mut bytes = zeros(operation, view.bytes()).map_err(|error| errors::exception(py, &error))?;
+        view.read(&mut bytes);
+        Ok(bytes)
+    };
+    copy().map_err(|error| collectives::refuse(py, comm, operation, error))
 }
 
 /// The blocks of all ranks, by rank.

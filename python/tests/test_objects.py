@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fractions
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +97,33 @@ def test_errors_name_what_calls_on_objects_are_made_of() -> None:
     # As the documentation of `intranode.errors` says.
     expected = [*["allgather"] * 3, *["gather"] * 2, "allgather", *["alltoall"] * 2, "bcast"]
     assert run("test_objects:made_of", 2)[1] == expected
+
+
+def without_memory(_: Communicator) -> list[str]:
+    """Rank 0 has memory for the pickle of an object, and not for another copy of it."""
+    import resource
+
+    world, length = intranode.world(), 64 << 20
+    seen = []
+    data = bytes(length)
+    # Started before: its stack is memory, too.
+    world.barrier()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    if world.rank == 0:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        # `pickle.dumps` takes half as much again, and gives it back.
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + length * 7 // 4, limits[1]))
+    for call in (world.bcast, world.allgather, world.gather):
+        try:
+            call(data if world.rank == 0 else None)
+            seen.append("none")
+        except Exception as error:
+            seen.append(type(error).__name__)
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert world.allgather(world.rank) == [0, 1]
+    return seen
+
+
+def test_an_object_without_memory_for_its_copy_is_an_error() -> None:
+    # The process was ended by SIGABRT.
+    assert run("test_objects:without_memory", 2) == [["AllocationFailed"] * 3, ["Refused"] * 3]

@@ -62,6 +62,9 @@ def refusals(comm: Communicator) -> list[str]:
             seen.append(type(error).__name__)
             if comm.rank != 1:
                 assert isinstance(error, intranode.Refused) and error.rank == 1
+            else:
+                # By Python's name.
+                assert str(error).partition(":")[0] == function.__name__
             return None
 
     region = comm.region((4, 4))
