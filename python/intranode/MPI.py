@@ -13,6 +13,7 @@ import atexit
 import os
 import platform
 import sys
+import threading
 import time
 from typing import Any
 
@@ -47,6 +48,7 @@ from ._datatype import (
     UNSIGNED_LONG_LONG,
     UNSIGNED_SHORT,
     Datatype,
+    of_code,
 )
 from ._message import IN_PLACE
 from ._mpi.cartesian import Cartcomm, Compute_dims
@@ -74,6 +76,7 @@ from ._mpi.constants import (
 from ._mpi.group import Group
 from ._mpi.intracomm import Comm, Intracomm
 from ._mpi.kinds import Prequest
+from ._mpi.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
 from ._mpi.request import Request
 from ._mpi.status import Status
 from ._op import (
@@ -103,12 +106,13 @@ __all__ = [
     "DOUBLE", "DOUBLE_COMPLEX", "DOUBLE_PRECISION", "Datatype", "Detach_buffer", "ERR_OTHER", "ERR_ROOT", "ERR_TYPE",
     "Exception", "FLOAT", "Finalize", "Free_mem", "GROUP_NULL", "Get_library_version", "Get_processor_name", "Get_version",
     "Group", "INT", "INT16_T", "INT32_T", "INT64_T", "INT8_T", "INTEGER", "INTEGER1", "INTEGER2", "INTEGER4", "INTEGER8",
-    "IN_PLACE", "Init", "Intracomm", "Is_finalized", "Is_initialized", "KEYVAL_INVALID", "LAND", "LONG", "LONG_DOUBLE",
-    "LONG_LONG", "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "OP_NULL", "ORDER_C", "ORDER_F", "ORDER_FORTRAN",
-    "Op", "PROC_NULL", "PROD", "Prequest", "Query_thread", "REAL", "REAL4", "REAL8", "REPLACE", "REQUEST_NULL", "Request",
-    "SHORT", "SIGNED_CHAR", "SUCCESS", "SUM", "Status", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED",
-    "THREAD_SINGLE", "UINT16_T", "UINT32_T", "UINT64_T", "UINT8_T", "UNDEFINED", "UNSIGNED", "UNSIGNED_CHAR", "UNSIGNED_INT",
-    "UNSIGNED_LONG", "UNSIGNED_LONG_LONG", "UNSIGNED_SHORT", "Wtick", "Wtime", "buffer", "get_vendor", "memory", "pickle",
+    "IN_PLACE", "Init", "Init_thread", "Intracomm", "Is_finalized", "Is_initialized", "Is_thread_main", "KEYVAL_INVALID",
+    "LAND", "LONG", "LONG_DOUBLE", "LONG_LONG", "LOR", "LXOR", "MAX", "MAXLOC", "MESSAGE_NO_PROC", "MESSAGE_NULL", "MIN",
+    "MINLOC", "Message", "NO_OP", "OP_NULL", "ORDER_C", "ORDER_F", "ORDER_FORTRAN", "Op", "PROC_NULL", "PROD", "Prequest",
+    "Query_thread", "REAL", "REAL4", "REAL8", "REPLACE", "REQUEST_NULL", "Request", "SHORT", "SIGNED_CHAR", "SUCCESS", "SUM",
+    "Status", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "UINT16_T", "UINT32_T", "UINT64_T",
+    "UINT8_T", "UNDEFINED", "UNSIGNED", "UNSIGNED_CHAR", "UNSIGNED_INT", "UNSIGNED_LONG", "UNSIGNED_LONG_LONG",
+    "UNSIGNED_SHORT", "Wtick", "Wtime", "buffer", "get_vendor", "memory", "pickle",
 ]  # fmt: skip
 
 UNSIGNED_INT = UNSIGNED
@@ -123,6 +127,8 @@ DOUBLE_PRECISION = REAL8 = DOUBLE
 COMPLEX = COMPLEX8 = C_FLOAT_COMPLEX
 DOUBLE_COMPLEX = COMPLEX16 = C_DOUBLE_COMPLEX
 ORDER_F = ORDER_FORTRAN
+_typedict = {code: of_code(code) for code in "? c b B h H i I l L q Q f d F D b1 i1 i2 i4 i8 u1 u2 u4 u8 f4 f8 c8 c16".split()}
+"""By the codes of NumPy's types, as programs look them up: `MPI._typedict[array.dtype.char]`."""
 LONG_DOUBLE = C_LONG_DOUBLE_COMPLEX = DATATYPE_NULL
 
 Exception = errors.Error
@@ -175,6 +181,16 @@ def Is_finalized() -> bool:
 
 def Init() -> None:
     """Importing this module has done it."""
+
+
+def Init_thread(required: int = THREAD_MULTIPLE) -> int:
+    """The same; returns which threads may call, as `Query_thread`."""
+    return Query_thread()
+
+
+def Is_thread_main() -> bool:
+    """Whether this is the interpreter's main thread."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def Finalize() -> None:

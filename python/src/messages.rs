@@ -168,6 +168,21 @@ impl Messages {
         Ok(found.map(known))
     }
 
+    /// Starts to receive a message that has come, of any length: no other receive finds it. `None`: none has come.
+    fn try_take(
+        slf: Bound<'_, Self>,
+        sender: Option<Rank>,
+        tag: Option<TagNumber>,
+    ) -> PyResult<Option<(Started, Known)>> {
+        let taken = slf.get().call(slf.py(), |messages| {
+            let Some(found) = messages.try_probe(source(sender), self::tag(tag))? else { return Ok(None) };
+            // The one that was found is the first of its sender with its tag.
+            let request = messages.start_recv_bytes(found.source, found.tag)?;
+            Ok(Some((Pending::receiving_bytes(request), found)))
+        })?;
+        Ok(taken.map(|(pending, found)| (Started::new(slf, pending, None), known(found))))
+    }
+
     /// `synchronous`: it is complete only when it is received.
     fn start_send(
         slf: Bound<'_, Self>,

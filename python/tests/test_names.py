@@ -17,7 +17,7 @@ def names_of_the_module(_: Communicator) -> list[str]:
 
 def test_all_names_can_be_imported() -> None:
     # What the module imports for itself is no part of it.
-    assert run("test_names:names_of_the_module", 1) == [["Any", "annotations", "world"]]
+    assert run("test_names:names_of_the_module", 1) == [["Any", "annotations", "of_code", "world"]]
 
 
 def buffers_of_sends(_: Communicator) -> list[bool]:
@@ -52,3 +52,17 @@ def fortran(comm: Communicator) -> list[bool]:
 
 def test_datatypes_have_names_of_fortran() -> None:
     assert run("test_names:fortran", 2) == [[True] * 6] * 2
+
+
+def other_names(_: Communicator) -> None:
+    from intranode import MPI
+
+    for code in "?bBhHiIlLqQfdFD":
+        kind = numpy.dtype(code)
+        assert MPI._typedict[kind.char].Get_size() == kind.itemsize == MPI._typedict[kind.str[1:]].Get_size()
+    assert MPI._typedict["d"] is MPI.DOUBLE and MPI._typedict["f4"] is MPI.FLOAT
+    assert MPI.Init_thread(MPI.THREAD_MULTIPLE) == MPI.Query_thread() and MPI.Is_thread_main()
+
+
+def test_names_that_programs_use() -> None:
+    assert run("test_names:other_names", 1) == [None]

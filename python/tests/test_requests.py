@@ -569,3 +569,53 @@ def beside_a_wait(comm: Communicator, path: str) -> list[Any]:
 
 def test_a_complete_request_is_not_locked_by_a_wait(tmp_path: Path) -> None:
     assert run("test_requests:beside_a_wait", 2, str(tmp_path / "taken"), timeout=5.0)[0] == [1, True]
+
+
+def matched(_: Communicator) -> None:
+    """A message that was found by a matched probe is that of its receive alone."""
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    other = 1 - world.rank
+    for length in (1, 300_000):
+        sends = [world.Isend(numpy.full(length, float(turn)), other, 5) for turn in range(3)]
+        status, found = MPI.Status(), numpy.zeros(length)
+        first = world.Mprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+        assert (status.source, status.tag, status.Get_count(MPI.DOUBLE)) == (other, 5, length)
+        second = MPI.Message.Probe(world, other, 5)
+        world.Recv(found, other, 5)
+        assert (found == 2).all() and not world.Iprobe(other, 5) and world.Improbe(other, 5) is None
+        # One that is longer is kept. What is not received is there again.
+        try:
+            second.Recv(numpy.zeros(0))
+            raise AssertionError("it is longer")
+        except intranode.Truncated as short:
+            assert (short.rank, short.bytes, short.capacity) == (other, 8 * length, 0)
+        assert second
+        del second
+        world.Recv(found, other, 5, status)
+        assert (found == 1).all() and not world.Iprobe(other, 5)
+        # Into every second place, of a request that is not waited for at once.
+        spread = numpy.zeros(2 * length - 1)
+        receiving = first.Irecv([spread, 1, MPI.DOUBLE.Create_vector(length, 1, 2)])
+        assert not first
+        spread[:] = 7
+        receiving.Wait(status)
+        assert (spread[::2] == 0).all() and (spread[1::2] == 7).all() and status.tag == 5
+        assert MPI.Request.Get_status_all(sends) or length > 1
+        MPI.Request.Waitall(sends)
+        assert MPI.Request.Get_status_all(sends) and MPI.Request.Get_status_some(sends) is None
+        with pytest.raises(ValueError, match="null"):
+            first.Recv(found)
+    sending = world.isend({"from": world.rank}, other, 6)
+    message = world.mprobe(other, 6)
+    both = [message.irecv(), sending]
+    while not MPI.Request.Get_status_all(both):
+        place, flag = MPI.Request.Get_status_any(both)
+        assert flag == (place != MPI.UNDEFINED)
+    assert MPI.Request.Get_status_some(both) == [0, 1]
+    assert MPI.Request.waitall(both)[0] == {"from": other}
+
+
+def test_a_message_that_was_matched_is_that_of_its_receive() -> None:
+    assert run("test_requests:matched", 2) == [None, None]

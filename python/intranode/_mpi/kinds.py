@@ -19,6 +19,15 @@ class ObjectRequest(Request):
         return pickle.loads(self._started.received())
 
 
+class MatchedRequest(Request):
+    """A receive of a message that a probe has found."""
+
+    def _arrived(self, known: tuple[int, int, int]) -> None:
+        super()._arrived(known)
+        if not self._cancelled and self._started is not None:
+            self._place.put(self._started.received())
+
+
 class Prequest(Request):
     """A request that can be started again and again."""
 

@@ -12,9 +12,11 @@ from .. import _core, errors
 from .._communicator import Communicator
 from .._message import Place
 from .constants import ANY_SOURCE, ANY_TAG, NOTHING, PROC_NULL, pickle
-from .kinds import Both, ObjectRequest, Prequest
+from .kinds import Both, MatchedRequest, ObjectRequest, Prequest
+from .message import MESSAGE_NO_PROC, Message
 from .request import Request
 from .status import Status
+from .target import Target
 
 
 class Messages(Communicator):
@@ -151,6 +153,48 @@ class Messages(Communicator):
 
     probe, iprobe = Probe, Iprobe
 
+    def Mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
+        """Waits for a message, and takes it: no other receive gets it."""
+        while True:
+            self.Probe(source, tag)
+            # None: another thread has it, or its sender has taken it back.
+            if (message := self.Improbe(source, tag, status)) is not None:
+                return message
+
+    def Improbe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message | None:
+        """Takes a message that has come; None: none has."""
+        message = Message(MESSAGE_NO_PROC)
+        if source != PROC_NULL:
+            self._receives_to_come()
+            taken = self._post.try_take(_any(source), _any(tag))
+            if taken is None:
+                return None
+            message._comm, (message._started, message._known) = self, taken
+        if status is not None:
+            status._set(message._known or NOTHING)
+        return message
+
+    mprobe, improbe = Mprobe, Improbe
+
+    def _start_matched(self, buf: Any, started: _core.Started, known: tuple[int, int, int]) -> Request:
+        """A receive of a message that was taken."""
+        place = _receiving(buf)
+        source, _, length = known
+        room = len(memoryview(place.whole()[0]))
+        if length > room:
+            text = f"recv: the message of rank {source} has {length} bytes, and the buffer for it {room}: it is kept"
+            raise errors.Truncated(text, operation="recv", fatal=False, rank=source, bytes=length, capacity=room)
+        request = MatchedRequest()
+        request._start(self, started, Target(place))
+        return request
+
+    def _start_object(self, started: _core.Started | None) -> Request:
+        """A receive of an object."""
+        request = ObjectRequest()
+        request._receives = True
+        request._start(None if started is None else self, started, None)
+        return request
+
     def _receives_to_come(self) -> list[_core.Started]:
         """Goes on with the receives that were started, and returns those that are not complete."""
         return [started for each in list(self._receives) if each._is_to_come() for started in each._open()]
@@ -253,13 +297,7 @@ class Messages(Communicator):
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Starts to receive an object, of any length: `buf` is ignored."""
-        request = ObjectRequest()
-        request._receives = True
-        if source == PROC_NULL:
-            request._start(None, None, None)
-        else:
-            request._start(self, self._post.start_recv_bytes(_any(source), _any(tag)), None)
-        return request
+        return self._start_object(None if source == PROC_NULL else self._post.start_recv_bytes(_any(source), _any(tag)))
 
     def sendrecv(
         self,

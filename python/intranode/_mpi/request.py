@@ -203,6 +203,11 @@ class Request(Several):
     def __hash__(self) -> int:
         return id(self)
 
+    def __reduce__(self) -> Any:
+        if self:
+            raise ValueError("a request cannot be pickled: only the process that started it can wait for it")
+        return Request, ()
+
     def toint(self) -> int:
         return -1
 

@@ -117,6 +117,39 @@ class Several:
         return cls.waitsome(requests, statuses)[0]
 
 
+    @classmethod
+    def Get_status_all(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> bool:
+        """Whether all are complete; they stay as they are."""
+        if not all([request.Get_status() for request in requests]):
+            return False
+        for request, status in zip(requests, _filled(statuses, len(requests)), strict=True):
+            request.Get_status(status)
+        return True
+
+    @classmethod
+    def Get_status_any(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
+        """Which one is complete, and whether one is; it stays as it is. UNDEFINED and True: there are none."""
+        active = [(place, request) for place, request in enumerate(requests) if request._active]
+        for place, request in active:
+            if request.Get_status(status):
+                return place, True
+        if not active and status is not None:
+            status._set(EMPTY)
+        return UNDEFINED, not active
+
+    @classmethod
+    def Get_status_some(cls, requests: Sequence[Request], statuses: Sequence[Status] | None = None) -> list[int] | None:
+        """Those that are complete; they stay as they are. None: there are none."""
+        if not any(request._active for request in requests):
+            return None
+        places = [place for place, request in enumerate(requests) if request._active and request.Get_status()]
+        for place, status in zip(places, _filled(statuses, len(places)), strict=True):
+            requests[place].Get_status(status)
+        return places
+
+    get_status_all, get_status_any, get_status_some = Get_status_all, Get_status_any, Get_status_some
+
+
 def _wait_some(waiting: Sequence[Request]) -> None:
     """Waits until one of these may be complete: none was."""
     first = waiting[0]
