@@ -23,7 +23,7 @@ use crate::segment::recorder::Recording;
 /// A communicator can be shared between threads, but calls must not overlap: a concurrent call is
 /// [`Error::ConcurrentUse`]. It can be used after a caught panic; where that has left out calls which other ranks make, as a
 /// panic of a `Deserialize` does, these get [`Error::Mismatch`]. If it is dropped while its thread panics, the communicator
-/// ends on all ranks, with an error that names this rank.
+/// ends on all ranks, with an error that names this rank; others of this rank end when they are dropped, too.
 ///
 /// ```
 /// use intranode::ReduceOp;
@@ -249,7 +249,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if !self.rank_state.mapped.forked() {
-            self.tree.pass_deaths_on();
+            self.tree.pass_on();
             self.rank_state.leave();
         }
     }

@@ -54,7 +54,7 @@ pub struct Messages {
     pub(super) core: Arc<Core>,
     pub(super) state: State,
     /// Fields are dropped after `drop`: as long as there are messages the death of a rank is noticed.
-    _tree: Arc<CommTree>,
+    tree: Arc<CommTree>,
 }
 
 impl Messages {
@@ -68,7 +68,7 @@ impl Messages {
         Messages {
             state: State::new(&core.rank_state.co_located),
             core: Arc::new(core),
-            _tree: Arc::clone(tree),
+            tree: Arc::clone(tree),
         }
     }
 
@@ -463,7 +463,7 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        let Messages { core, state, .. } = self;
+        let Messages { core, state, tree, .. } = self;
         if core.rank_state.mapped.forked() {
             return;
         }
@@ -471,6 +471,7 @@ impl Drop for Messages {
             // An error occurs in tests only.
             let _ = peer.outgoing.flush(core, target);
         }
+        tree.pass_on();
         core.close();
     }
 }

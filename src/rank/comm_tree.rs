@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::liveness::watcher::Watcher;
-use crate::protocol::CauseKind;
+use crate::protocol::{Cause, CauseKind};
 use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 use crate::sys::wait::threads::Ticker;
@@ -42,17 +42,29 @@ struct Member {
 }
 
 impl Member {
-    /// The rank of the joined communicator whose death has ended this one.
-    fn ended_by_death_of(&self) -> Option<usize> {
-        let rank = self.rank_state.upgrade()?.ended_by_death_of()?;
-        self.joined.get(rank).copied()
+    /// What has ended it, with the rank's number in the joined communicator.
+    fn ended_by(&self) -> Option<Cause> {
+        let cause = self.rank_state.upgrade()?.ended_by()?;
+        self.joined.get(cause.rank).map(|joined| Cause { rank: *joined, ..cause })
     }
 
     fn notify(&self, dead: usize) {
-        let rank = self.joined.iter().position(|joined| *joined == dead);
-        if let (Some(rank), Some(rank_state)) = (rank, self.rank_state.upgrade()) {
+        if let Some((rank, rank_state)) = self.with(dead) {
             rank_state.learns_of_death(rank);
         }
+    }
+
+    /// The rank has aborted, with all communicators that it still had: those that it had left have ended before.
+    fn abort(&self, rank: usize, code: u32) {
+        if let Some((rank, rank_state)) = self.with(rank) {
+            rank_state.poison_for(CauseKind::Aborted, rank, code);
+        }
+    }
+
+    /// This communicator, if it was not dropped, and its number of a rank of the joined one, if that is one of its ranks.
+    fn with(&self, joined: usize) -> Option<(usize, Arc<RankState>)> {
+        let rank = self.joined.iter().position(|known| *known == joined)?;
+        Some((rank, self.rank_state.upgrade()?))
     }
 }
 
@@ -98,15 +110,21 @@ impl CommTree {
         state.members.push(member);
     }
 
-    /// Notifies all communicators of a death that has ended one of them. The watcher does so too, but may come later than a rank
-    /// that was told and leaves: the others would learn that this one has left, and not that the other has died.
-    pub(crate) fn pass_deaths_on(&self) {
+    /// Tells all communicators of a death or an abort that has ended one of them. The watcher, or the rank that aborts, does so too, but
+    /// may come later than a rank that was told and leaves: the others would learn that this one has left, and not why.
+    ///
+    /// A panic ends only the communicators that are dropped by it, and a time-out one: nothing follows for others.
+    pub(crate) fn pass_on(&self) {
         let mut state = self.fanout.state();
         let State { dead, members } = &mut *state;
-        for rank in members.iter().filter_map(Member::ended_by_death_of).collect::<Vec<_>>() {
-            if !dead.contains(&rank) {
-                dead.push(rank);
-                members.iter().for_each(|member| member.notify(rank));
+        for Cause { kind, rank, detail } in members.iter().filter_map(Member::ended_by).collect::<Vec<_>>() {
+            match kind {
+                CauseKind::Died if !dead.contains(&rank) => {
+                    dead.push(rank);
+                    members.iter().for_each(|member| member.notify(rank));
+                }
+                CauseKind::Aborted => members.iter().for_each(|member| member.abort(rank, detail)),
+                _ => {}
             }
         }
     }

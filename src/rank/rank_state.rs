@@ -318,10 +318,9 @@ impl RankState {
         let _ = self.access().ring(self.rank);
     }
 
-    /// The rank whose death has ended the communicator.
-    pub(crate) fn ended_by_death_of(&self) -> Option<usize> {
-        let cause = membership::ended(&self.platform, self.mapped.segment())?;
-        (cause.kind == CauseKind::Died).then_some(cause.rank)
+    /// Why the communicator has ended.
+    pub(crate) fn ended_by(&self) -> Option<Cause> {
+        membership::ended(&self.platform, self.mapped.segment())
     }
 
     /// Whether this process has learnt that a rank has died, also after the communicator has ended for another reason.

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use intranode::{Communicator, Error};
 use libtest_mimic::Completion;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use super::job::{BOUND, Job, PROGRAM};
@@ -22,7 +23,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_25_regions_and_buffers_across_pid_namespaces", regions_in_another_pid_namespace),
     ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
     ("row_30_killed_at_a_step_of_splitting", killed_at_each_step_of_splitting),
-    ("row_30_a_survivor_that_leaves_does_not_hide_a_death", a_survivor_leaves),
+    ("row_30_a_survivor_that_leaves_does_not_hide_a_death", || {
+        a_survivor_leaves("leaves when a rank has died")
+    }),
+    ("row_30_a_survivor_that_leaves_does_not_hide_an_abort", a_survivor_leaves_an_abort),
+    ("row_34_dropped_messages_do_not_hide_a_death", || {
+        a_survivor_leaves("drops messages when a rank has died")
+    }),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
     ("row_30_only_communicators_of_the_dead_rank_end", only_its_communicators_end),
     ("row_30_only_communicators_of_who_aborts_end", only_the_communicators_of_who_aborts_end),
@@ -36,6 +43,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("splits in reverse", || rank::repeat(&rank::join()?, |comm| split_in_reverse(comm).map(drop))),
     ("stops before it splits in reverse", stops_before_it_splits),
     ("leaves when a rank has died", leaves_when_a_rank_has_died),
+    ("drops messages when a rank has died", drops_messages_when_a_rank_has_died),
+    ("leaves when a rank has aborted", leaves_when_a_rank_has_aborted),
     ("has a child only", has_a_child_only),
     ("is in another PID namespace", is_in_another_pid_namespace),
     ("has regions and a child", has_regions_and_a_child),
@@ -272,11 +281,11 @@ fn is_in_a_half(last: impl FnOnce(&Communicator) -> Result<()>) -> Result<()> {
 }
 
 /// Ranks 0 to 2 have a communicator beside that of all. Rank 0 dies, of which only rank 3 has a watcher. Rank 1 learns it in the
-/// communicator of all, and leaves both; rank 2 waits in the other one.
-fn a_survivor_leaves() -> Result<Completion> {
+/// communicator of all, and leaves; rank 2 waits in the other one.
+fn a_survivor_leaves(program: &str) -> Result<Completion> {
     let mut job = Job::new(4);
     for rank in 0..4 {
-        job.start(rank, "leaves when a rank has died", |command| {
+        job.start(rank, program, |command| {
             if rank == 1 || rank == 2 {
                 command.env("INTRANODE_LIVENESS", "none");
             }
@@ -297,10 +306,16 @@ fn a_survivor_leaves() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn leaves_when_a_rank_has_died() -> Result<()> {
+/// Joins, and has the communicator of ranks 0 to 2 too.
+fn with_a_part() -> Result<(Communicator, Communicator)> {
     let comm = rank::join()?;
     let part = comm.split(usize::from(comm.rank() == 3), 0)?;
     comm.barrier()?;
+    Ok((comm, part))
+}
+
+fn leaves_when_a_rank_has_died() -> Result<()> {
+    let (comm, part) = with_a_part()?;
     rank::send("split")?;
     match comm.rank() {
         0 => rank::receive().map(drop),
@@ -310,6 +325,64 @@ fn leaves_when_a_rank_has_died() -> Result<()> {
             drop((part, comm));
             rank::report(&error)
         }
+    }
+}
+
+/// Rank 1 leaves the messages of the part alone, and rank 2 waits for one of rank 1.
+fn drops_messages_when_a_rank_has_died() -> Result<()> {
+    let (comm, part) = with_a_part()?;
+    let mut messages = part.messages()?;
+    comm.barrier()?;
+    rank::send("split")?;
+    match comm.rank() {
+        0 => rank::receive().map(drop),
+        2 => rank::report(&messages.recv(&mut [0u8], 1, 0).expect_err("rank 0 is killed")),
+        _ => {
+            let error = comm.barrier().expect_err("rank 0 is killed");
+            drop(messages);
+            rank::report(&error)
+        }
+    }
+}
+
+/// Rank 0 aborts, and is stopped when it has ended the communicator of all, and before it ends the other one. Rank 1 is told, and
+/// leaves both; rank 2 waits in the other one.
+fn a_survivor_leaves_an_abort() -> Result<Completion> {
+    /// At its start and at its end: a wake-up for both words of each rank.
+    const CALLS: usize = 3 * 2 * 2;
+    let mut job = Job::joined(3, "leaves when a rank has aborted")?;
+    (0..3).try_for_each(|rank| job.await_line(rank, "split"))?;
+    let aborts = Pid::from_raw(job.pid(0)?.try_into()?);
+    if !stepping::has_begun(aborts)? {
+        return Ok(Completion::ignored_with(stepping::NOT_TRACED));
+    }
+    for _ in 0..CALLS {
+        ptrace::syscall(aborts, None)?;
+        ensure!(!stepping::is_at_stop(aborts)?, "it has aborted");
+    }
+    for rank in [1, 2] {
+        let report = job.report(rank)?;
+        ensure!((report.kind.as_str(), &*report.ranks) == ("aborted", &[0]), "rank {rank}: {report:?}");
+    }
+    ptrace::detach(aborts, None)?;
+    job.finish_with(|rank| if rank == 0 { 7 } else { 0 })?;
+    Ok(Completion::Completed)
+}
+
+fn leaves_when_a_rank_has_aborted() -> Result<()> {
+    let (comm, part) = with_a_part()?;
+    rank::send("split")?;
+    match comm.rank() {
+        0 => {
+            stepping::begin()?;
+            comm.abort(7)
+        }
+        1 => {
+            let error = comm.barrier().expect_err("rank 0 aborts");
+            drop((part, comm));
+            rank::report(&error)
+        }
+        _ => rank::repeat(&part, Communicator::barrier),
     }
 }
 
