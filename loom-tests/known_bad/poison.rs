@@ -7,6 +7,7 @@ use intranode::protocol::{Ordering, Platform};
 use crate::harness::known_bad::{KnownBad, Participant, Reason};
 use crate::harness::waiting::Waiting::{Blocking, Parking};
 use crate::harness::word::Word;
+use crate::models::passing_on::passed_on;
 
 pub(crate) fn all() -> Vec<KnownBad> {
     vec![
@@ -45,6 +46,14 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "A poisoner marks all words as poisoned before it has woken the sleepers, and dies: \
              the next poisoner does nothing, and a sleeper stays asleep.",
         ),
+        KnownBad {
+            name: "leaves_without_passing_on",
+            mistake: "A rank that was told in one communicator that another has aborted leaves a second one of both, \
+                      and does not tell why: those who wait there are told that it has left.",
+            reason: Reason::Assertion("hidden"),
+            wrong: passed_on(Blocking, false).bound(2),
+            mended: None,
+        },
     ]
 }
 

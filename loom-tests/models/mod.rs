@@ -16,6 +16,7 @@ mod message_offers;
 mod messages;
 mod operations;
 mod pairs;
+pub(crate) mod passing_on;
 mod regions;
 mod single_copy;
 mod started;
@@ -41,6 +42,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(pairs::models()),
         faults::claims(),
         searches(faults::models()),
+        passing_on::models(),
         searches(regions::models()),
         searches(symmetric_phases::models()),
         searches(groups::models()),
