@@ -490,6 +490,11 @@ pub(crate) const ENDPOINT_BATCH: usize = 16;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_HELLO: Duration = Duration::from_secs(5);
 
+/// How long an endpoint that has no descriptor left to accept or refuse a connection looks for none. As long as a call of the program's may
+/// well take that gives one back, and few wake-ups a second.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_PAUSE: Duration = Duration::from_millis(100);
+
 /// The most bytes that connections may take which have ended, and of which messages are not received: these are private memory then. An
 /// estimate: of peers that have sent one short message each many more than an endpoint with the usual limit of descriptors has at a
 /// time, and of those that have filled all buffers with messages some 250.

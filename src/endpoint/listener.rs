@@ -21,6 +21,8 @@ pub(crate) struct Listener {
     /// Given up when no other descriptor can be had: then a connection can still be accepted, and refused. It would stay
     /// readable otherwise.
     pub(super) spare: Option<OwnedFd>,
+    /// For how long it is not looked at, where there is not even that one.
+    pub(super) timer: Timer,
 }
 
 /// A connection of which no hello has come.
@@ -37,8 +39,10 @@ pub(crate) enum Accepted {
     Greeting(Greeting),
     /// The next connection was none of this user's, or was gone. There may be others.
     Refused,
-    /// There is none that can be accepted now.
+    /// There is none.
     None,
+    /// There may be one, and the system can have none accepted now.
+    NotNow,
 }
 
 /// What has come of a greeting.
@@ -59,7 +63,8 @@ impl Listener {
             _ => system("listen", "the socket")(source),
         })?;
         let spare = socket.try_clone().map_err(system("listen", "a descriptor"))?;
-        Ok(Listener { address, socket, spare: Some(spare) })
+        let timer = Timer::new().map_err(system("listen", "a descriptor"))?;
+        Ok(Listener { address, socket, spare: Some(spare), timer })
     }
 
     /// Accepts one connection, of any user: those of others may be without end.
@@ -67,11 +72,10 @@ impl Listener {
         let socket = match socket::accept(self.as_fd()) {
             Ok(socket) => socket,
             Err(error) => match error.raw_os_error() {
-                Some(libc::EMFILE | libc::ENFILE) if self.spare.is_some() => {
-                    return if self.refuse_one() { Accepted::Refused } else { Accepted::None };
-                }
+                Some(libc::EMFILE | libc::ENFILE) if self.spare.is_some() => return self.refuse_one(),
                 Some(libc::ECONNABORTED | libc::EINTR) => return Accepted::Refused,
-                _ => return Accepted::None,
+                Some(libc::EAGAIN) => return Accepted::None,
+                _ => return Accepted::NotNow,
             },
         };
         match socket::credentials(socket.as_fd()) {
@@ -91,12 +95,19 @@ impl Listener {
         socket::hang_up(self.as_fd());
     }
 
-    /// Refuses the next connection. Returns whether there was one: the system says that it has no descriptor before it looks for that.
-    fn refuse_one(&mut self) -> bool {
+    /// Refuses the next connection, if there is one: the system says that it has no descriptor before it looks for that.
+    fn refuse_one(&mut self) -> Accepted {
         self.spare = None;
-        let refused = socket::accept(self.as_fd()).map(|socket| refuse(socket, Refusal::Resources));
+        let refused = match socket::accept(self.as_fd()) {
+            Ok(socket) => {
+                refuse(socket, Refusal::Resources);
+                Accepted::Refused
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Accepted::None,
+            Err(_) => Accepted::NotNow,
+        };
         self.find_spare();
-        refused.is_ok()
+        refused
     }
 
     /// Another thread may have taken it when it was given up.

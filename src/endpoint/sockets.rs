@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use crate::endpoint::ended::{Ended, Refusal};
 use crate::endpoint::error::EndpointError;
@@ -12,7 +13,7 @@ use crate::endpoint::listener::{Accepted, Greeted, Greeting, Listener, end, refu
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::sys::socket;
-use crate::tuning::ENDPOINT_BATCH;
+use crate::tuning::{ENDPOINT_BATCH, ENDPOINT_PAUSE};
 
 impl State {
     /// Accepts connections, as far as there is room for them. Returns whether more may wait.
@@ -27,6 +28,10 @@ impl State {
                 Accepted::Greeting(greeting) => greeting,
                 Accepted::Refused => continue,
                 Accepted::None => return false,
+                Accepted::NotNow => {
+                    self.pause_accepting();
+                    return false;
+                }
             };
             if self.places_taken() >= self.max_peers {
                 refuse(greeting.socket, Refusal::Full);
@@ -38,6 +43,20 @@ impl State {
             }
         }
         true
+    }
+
+    /// For some time nobody looks at who connects: as long as none can be accepted, the descriptor would say that there is work.
+    fn pause_accepting(&self) {
+        let Some(listener) = &self.listener else { return };
+        self.epoll.heed(listener.as_fd(), Key::Listener.encode(), false);
+        listener.timer.set(ENDPOINT_PAUSE);
+    }
+
+    /// The time is over. The next look at the descriptors tells whether somebody waits.
+    pub(super) fn go_on_accepting(&self) {
+        let Some(listener) = &self.listener else { return };
+        listener.timer.set(Duration::ZERO);
+        self.epoll.heed(listener.as_fd(), Key::Listener.encode(), true);
     }
 
     fn find_greeting(&self, number: u32) -> Option<usize> {
@@ -67,13 +86,14 @@ impl State {
         // Another thread that is just looking at the endpoint's descriptor would keep the listener, and with it the name, until it has looked.
         // From here on nobody looks at the listener: both take the instance's lock.
         self.epoll.remove(listener.as_fd());
+        self.epoll.remove(listener.timer.as_fd());
         // First: who connects from now on finds that nobody listens.
         listener.shut();
         // As many as were waiting.
         let waiting = core::iter::from_fn(|| match listener.accept(0) {
             Accepted::Greeting(greeting) => Some(Some(greeting)),
             Accepted::Refused => Some(None),
-            Accepted::None => None,
+            Accepted::None | Accepted::NotNow => None,
         });
         for greeting in self.greetings.drain(..).chain(waiting.flatten()) {
             end(greeting.socket, Packet::Left);
@@ -156,7 +176,6 @@ impl State {
 mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
-    use std::time::Duration;
 
     use super::*;
     use crate::endpoint::api::Endpoint;

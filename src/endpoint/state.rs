@@ -81,7 +81,9 @@ impl State {
         let operation = if listener.is_some() { "listen" } else { "client" };
         let epoll = Epoll::new().map_err(system(operation, "a descriptor"))?;
         if let Some(listener) = &listener {
-            epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system(operation, "a descriptor"))?;
+            for (fd, key) in [(listener.as_fd(), Key::Listener), (listener.timer.as_fd(), Key::Timer)] {
+                epoll.add(fd, key.encode()).map_err(system(operation, "a descriptor"))?;
+            }
         }
         let guard = ForkGuard::new().map_err(system(operation, "a page of memory"))?;
         let (greetings, links, left, over, awake, unexpected, full) = Default::default();
@@ -309,6 +311,10 @@ impl State {
         for key in ready {
             match Key::decode(key) {
                 Key::Listener => connects = true,
+                Key::Timer => {
+                    self.go_on_accepting();
+                    is_left = true;
+                }
                 Key::Greeting(number) => self.greet(number),
                 Key::Socket(peer) => is_left |= self.hear(peer),
                 // What it has sent before is in its channel.

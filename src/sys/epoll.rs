@@ -28,6 +28,13 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, descriptor, &mut event)
     }
 
+    /// Whether a descriptor that was added counts. One that does not is there all the same, and known by its key.
+    pub(crate) fn heed(&self, descriptor: BorrowedFd<'_>, key: u64, counts: bool) {
+        let events = if counts { libc::EPOLLIN as u32 } else { 0 };
+        // It only fails if it was not added.
+        let _ = self.control(libc::EPOLL_CTL_MOD, descriptor, &mut libc::epoll_event { events, u64: key });
+    }
+
     /// Removes a descriptor. To close it is not enough where a forked child has it too.
     pub(crate) fn remove(&self, descriptor: BorrowedFd<'_>) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
@@ -87,6 +94,10 @@ mod tests {
         epoll.add(own.as_fd(), 7).unwrap();
         assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);
         other.write_all(b"x").unwrap();
+        assert_eq!(epoll.wait(None).unwrap(), [7]);
+        epoll.heed(own.as_fd(), 7, false);
+        assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);
+        epoll.heed(own.as_fd(), 7, true);
         assert_eq!(epoll.wait(None).unwrap(), [7]);
         (&own).read_exact(&mut [0]).unwrap();
         assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);

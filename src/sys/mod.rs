@@ -27,6 +27,8 @@ pub(crate) mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thread_signals;
+#[cfg(target_os = "linux")]
+pub(crate) mod timer;
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 pub(crate) mod tokio_readable;
 pub(crate) mod wait;

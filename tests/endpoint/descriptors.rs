@@ -1,24 +1,28 @@
 //! Endpoints of processes that have no descriptors left.
 
 use std::fs::File;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
+use intranode::{Address, Armed, Ended, Endpoint, EndpointError, Event, Refusal};
 use libtest_mimic::Completion;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::child::{self, Child};
+use super::sleeping::is_readable;
 use super::{Role, Test, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
+    ("who_cannot_be_refused_either_keeps_no_server_awake", no_spare_descriptor),
     ("a_refused_descriptor_names_the_call", refused_descriptors),
     ("without_a_descriptor_no_address_is_taken_for_another_machines", no_descriptor_for_addresses),
 ];
 
 pub(super) const ROLES: &[Role] = &[
     ("has few descriptors", has_few_descriptors),
+    ("has no spare descriptor", has_no_spare_descriptor),
     ("makes endpoints without descriptors", makes_endpoints_without_descriptors),
     ("has addresses without descriptors", has_addresses_without_descriptors),
 ];
@@ -46,6 +50,51 @@ fn has_few_descriptors(args: &[String]) -> Result<()> {
     server.send_expected(call.peer, call.tag, &buffer[..call.bytes])?;
     while child::hear()?.is_some() {}
     Ok(())
+}
+
+/// A server that cannot have its spare descriptor again, as if another thread had taken it. It says how often it is woken within a second while a
+/// connection waits.
+fn has_no_spare_descriptor(args: &[String]) -> Result<()> {
+    let mut server = Endpoint::builder().spin(Duration::ZERO).listen(&args[0])?;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    // Number 0 is taken. With less, not even one descriptor could be waited for.
+    setrlimit(Resource::RLIMIT_NOFILE, 1, hard)?;
+    child::say("listens")?;
+    child::hear()?.context("that one has connected")?;
+    let (begin, mut turns) = (Instant::now(), 0);
+    while begin.elapsed() < Duration::from_secs(1) {
+        ensure!(server.poll()?.is_none());
+        if server.arm()? == Armed::Sleep {
+            is_readable(&server, 1000)?;
+        }
+        turns += 1;
+    }
+    // It looks again after some time, of which it is told twice.
+    ensure!(turns < 100, "it was woken {turns} times");
+    // While it sleeps in a call of its own descriptors are given back.
+    let gives_back = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(200));
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+    });
+    let mut buffer = [0; 8];
+    let call = server.recv_unexpected(&mut buffer)?;
+    gives_back.join().ok().context("no panic")??;
+    server.send_expected(call.peer, call.tag, &buffer[..call.bytes])?;
+    while child::hear()?.is_some() {}
+    Ok(())
+}
+
+fn no_spare_descriptor() -> Result<Completion> {
+    let name = unique();
+    let mut server = Child::start("has no spare descriptor", &[&name])?;
+    server.says("listens")?;
+    let mut client = Endpoint::client()?;
+    let peer = client.connect(&Address::local(&name)?)?;
+    client.send_unexpected(peer, 1, b"waits")?;
+    server.tell("connected")?;
+    ensure!(client.recv_expected(peer, 1, &mut [0; 8])? == 5);
+    server.ends()?;
+    Ok(Completion::Completed)
 }
 
 /// Each call has one descriptor more each time, until it works.

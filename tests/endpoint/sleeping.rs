@@ -42,7 +42,7 @@ fn polls_no_longer() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn is_readable(endpoint: &Endpoint, milliseconds: u16) -> Result<bool> {
+pub(super) fn is_readable(endpoint: &Endpoint, milliseconds: u16) -> Result<bool> {
     let mut entries = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];
     Ok(poll(&mut entries, PollTimeout::from(milliseconds))? > 0)
 }
