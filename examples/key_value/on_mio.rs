@@ -11,7 +11,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
-use super::protocol::{Frames, Table, frame};
+use super::protocol::{Accepting, Frames, PAUSE, Table, frame};
 
 const ENDPOINT: Token = Token(0);
 const PORT: Token = Token(1);
@@ -41,6 +41,8 @@ pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Res
     let own = endpoint.address().context("it listens")?.clone();
     listens(&own.with_remote(&format!("tcp://{}", listener.local_addr()?))?)?;
     let (mut table, mut clients, mut next_token) = (Table::default(), HashMap::new(), 2);
+    // Whether clients may wait at the port, of which no edge tells any more.
+    let (mut accepting, mut may_wait) = (Accepting::default(), false);
     let (mut events, mut busy) = (Events::with_capacity(64), HashSet::new());
     loop {
         // Before the first event too: until it is armed the descriptor says nothing.
@@ -49,23 +51,37 @@ pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Res
             return Ok(());
         }
         let sleeps = next == Next::Wait && busy.is_empty();
-        poll.poll(&mut events, (!sleeps).then_some(Duration::ZERO)).or_else(|error| match error.kind() {
+        let timeout = if sleeps { may_wait.then_some(PAUSE) } else { Some(Duration::ZERO) };
+        poll.poll(&mut events, timeout).or_else(|error| match error.kind() {
             io::ErrorKind::Interrupted => Ok(()),
             _ => Err(error),
         })?;
         for event in &events {
             match event.token() {
                 ENDPOINT => {}
-                PORT => {
-                    while let Some(mut stream) = unless_blocked(listener.accept())?.map(|(stream, _)| stream) {
-                        let interest = Interest::READABLE | Interest::WRITABLE;
-                        poll.registry().register(&mut stream, Token(next_token), interest)?;
-                        let client = Client { stream, frames: Frames::default(), out: Vec::new() };
-                        clients.insert(Token(next_token), client);
-                        next_token += 1;
-                    }
-                }
+                PORT => may_wait = true,
                 token => drop(busy.insert(token)),
+            }
+        }
+        while may_wait {
+            let stream = unless_blocked(listener.accept()).and_then(|accepted| {
+                let Some((mut stream, _)) = accepted else { return Ok(None) };
+                let interest = Interest::READABLE | Interest::WRITABLE;
+                poll.registry().register(&mut stream, Token(next_token), interest)?;
+                Ok(Some(stream))
+            });
+            match stream {
+                Ok(Some(stream)) => {
+                    accepting.works();
+                    let client = Client { stream, frames: Frames::default(), out: Vec::new() };
+                    clients.insert(Token(next_token), client);
+                    next_token += 1;
+                }
+                Ok(None) => may_wait = false,
+                Err(error) => {
+                    accepting.fails(&error);
+                    break;
+                }
             }
         }
         busy.retain(|token| {

@@ -1,5 +1,6 @@
 //! The store on tokio: one thread serves endpoints, and a TCP port beside them. Values have up to 3,839 bytes.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -7,7 +8,7 @@ use intranode::{Address, AsyncEndpoint, Endpoint, EndpointError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::protocol::{Frames, Table, frame};
+use super::protocol::{Accepting, Frames, PAUSE, Table, frame};
 
 type Shared = Arc<Mutex<Table>>;
 
@@ -17,7 +18,7 @@ fn answer(table: &Shared, call: &[u8]) -> Option<Vec<u8>> {
 
 /// Serves until a client asks it to stop. Tells the address.
 pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let endpoint = AsyncEndpoint::listen(name)?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
@@ -26,7 +27,7 @@ pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Res
         let table = Shared::default();
         tokio::select! {
             ended = serve_endpoint(&endpoint, &table) => ended,
-            ended = serve_tcp(&listener, &table) => ended,
+            never = serve_tcp(&listener, &table) => match never {},
         }
     })
 }
@@ -47,11 +48,20 @@ async fn serve_endpoint(endpoint: &AsyncEndpoint, table: &Shared) -> Result<()> 
     }
 }
 
-async fn serve_tcp(listener: &TcpListener, table: &Shared) -> Result<()> {
+async fn serve_tcp(listener: &TcpListener, table: &Shared) -> Infallible {
+    let mut accepting = Accepting::default();
     loop {
-        let (stream, _) = listener.accept().await.context("the port")?;
-        // What is wrong with one client is no reason to end.
-        tokio::spawn(serve_client(stream, Arc::clone(table)));
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                accepting.works();
+                // What is wrong with one client is no reason to end.
+                tokio::spawn(serve_client(stream, Arc::clone(table)));
+            }
+            Err(error) => {
+                accepting.fails(&error);
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 }
 

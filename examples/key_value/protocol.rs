@@ -1,8 +1,9 @@
 //! What clients ask for, and what they are answered, over endpoints and over TCP.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::Endpoint;
@@ -23,6 +24,27 @@ pub(crate) const REFUSED: u8 = 3;
 
 /// What fits into a message, with a key of up to 255 bytes.
 pub(crate) const LONGEST: usize = Endpoint::MAX_MESSAGE_BYTES - 2 - 255;
+
+/// After how long a server accepts again that could not: it may have had no descriptor left.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether clients can be accepted over the port. That they cannot is said once, and is no reason to end: those that are there are served.
+#[derive(Default)]
+pub(crate) struct Accepting {
+    fails: bool,
+}
+
+impl Accepting {
+    pub(crate) fn works(&mut self) {
+        self.fails = false;
+    }
+
+    pub(crate) fn fails(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.fails, true) {
+            eprintln!("no further client can be accepted over the port until others leave: {error}");
+        }
+    }
+}
 
 /// The values of a server that has short ones only.
 #[derive(Default)]

@@ -1,6 +1,8 @@
 //! The example of a key-value store whose server waits in its calls.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,11 +12,15 @@ use libtest_mimic::Completion;
 
 use super::bulk_pull::{NOT_BUILT, program};
 use super::child::Started;
-use super::event_loops::protocol::{NONE, PUT_LONG, STOP, get_call, put_call, short_value};
+use super::event_loops::port;
+use super::event_loops::protocol::{NONE, PUT_LONG, STOP, TcpClient, get_call, put_call, short_value};
 use super::{Test, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("example_key_value_does_not_wait_for_clients_that_stall", stalls),
+    ("example_key_value_on_mio_goes_on_without_descriptors", || goes_on("serve-mio")),
+    #[cfg(feature = "tokio")]
+    ("example_key_value_on_tokio_goes_on_without_descriptors", || goes_on("serve-tokio")),
     #[cfg(feature = "tokio")]
     ("example_key_value_waits_where_many_are_to_be_accepted", waits),
 ];
@@ -75,12 +81,42 @@ fn stalls() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
+/// A server with few descriptors, at whose port more clients wait than it has descriptors for.
+fn goes_on(serves: &str) -> Result<Completion> {
+    let Some(program) = program("key_value")? else { return Ok(Completion::ignored_with(NOT_BUILT)) };
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 40 && exec \"$@\"", "sh"]).arg(program).args([serves, &unique(), "0"]);
+    let mut server = Started(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().context("a pipe")?).read_line(&mut line)?;
+    let address: Address = line.trim().parse()?;
+    let port = port(&address)?;
+    let mut own = Endpoint::builder().timeout(Duration::from_secs(20)).client()?;
+    let peer = own.connect(&address)?;
+    ensure!(call(&mut own, peer, &put_call(b"key", b"value")?)? == [NONE]);
+    for _ in 0..2 {
+        let mut first = TcpClient::new(port)?;
+        let others = (0..60).map(|_| TcpStream::connect(port)).collect::<Result<Vec<_>, _>>()?;
+        // Those that it has are served, and others as soon as these leave.
+        ensure!(short_value(&first.call(&get_call(b"key")?)?)? == Some(&b"value"[..]), "over TCP");
+        let mut last = TcpClient::new(port)?;
+        ensure!(short_value(&call(&mut own, peer, &get_call(b"key")?)?)? == Some(&b"value"[..]));
+        drop(others);
+        ensure!(short_value(&last.call(&get_call(b"key")?)?)? == Some(&b"value"[..]), "who has waited");
+    }
+    own.send_unexpected(peer, 1, &[STOP])?;
+    let mut said = String::new();
+    server.0.stderr.take().context("a pipe")?.read_to_string(&mut said)?;
+    ensure!(server.0.wait()?.success(), "{said}");
+    let lines = said.matches("Too many open files").count();
+    ensure!((1..=70).contains(&lines) && said.lines().count() == lines, "{said}");
+    Ok(Completion::Completed)
+}
+
 /// One that listens, and accepts nobody, so that there is no room for the client.
 #[cfg(feature = "tokio")]
 fn waits() -> Result<Completion> {
-    use std::io::Read;
     use std::os::fd::AsRawFd;
-    use std::process::Stdio;
 
     use nix::sys::socket::{
         AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
