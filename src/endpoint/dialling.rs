@@ -7,13 +7,14 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::endpoint::address::Address;
+use crate::endpoint::ended::Ended;
 use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::hello::Hello;
 use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::segment::pair_memory::PairMemory;
-use crate::sys::socket::Credentials;
+use crate::sys::socket::{Credentials, Process};
 use crate::sys::{process, socket};
 
 const CONNECT: &str = "connect";
@@ -89,10 +90,17 @@ impl State {
                 if [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {}
             sent => sent.map_err(system(CONNECT, "the hello"))?,
         }
+        let process = socket::process(socket.as_fd(), peer.process);
+        let is_gone = matches!(process, Process::Gone);
         // Only where the system says for certain which process listens.
-        let process = socket::process(socket.as_fd(), peer.process).ok().filter(|(_, certain)| *certain);
-        let process = (process.map(|(process, _)| process), peer.process);
-        let socket = dialled.socket.take().expect("it has no other owner");
-        self.add(Stage::Asked, socket, process, memory).map_err(system(CONNECT, "to wait for a descriptor"))
+        let process = if let Process::Is(process) = process { Some(process) } else { None };
+        let (socket, number) = (dialled.socket.take().expect("it has no other owner"), peer.process);
+        let added = self.add(Stage::Asked, socket, (process, number), memory);
+        let peer = added.map_err(system(CONNECT, "to wait for a descriptor"))?;
+        // A forked child of its may keep the name, and accepts nobody.
+        if is_gone {
+            self.end(peer, Ended::Died);
+        }
+        Ok(peer)
     }
 }

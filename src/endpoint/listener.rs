@@ -11,7 +11,8 @@ use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::hello::{HELLO, Hello, Packet};
 use crate::segment::pair_memory::PairMemory;
 use crate::sys::process;
-use crate::sys::socket::{self, Credentials};
+use crate::sys::socket::{self, Credentials, Process};
+use crate::sys::timer::Timer;
 use crate::tuning::ENDPOINT_HELLO;
 
 /// A name at which an endpoint listens.
@@ -52,8 +53,17 @@ pub(crate) enum Greeted {
     /// The other side has closed.
     Gone,
     Refused(Refusal),
-    /// The memory of the connection, and the process that has made it.
-    Accepted(Box<PairMemory>, (Option<OwnedFd>, u32)),
+    Accepted(Box<Newcomer>),
+}
+
+/// Who is accepted.
+pub(crate) struct Newcomer {
+    /// That of the connection.
+    pub(crate) memory: PairMemory,
+    /// The process that has made it.
+    pub(crate) process: (Option<OwnedFd>, u32),
+    /// Whether that has ended already.
+    pub(crate) is_gone: bool,
 }
 
 impl Listener {
@@ -167,18 +177,24 @@ impl Greeting {
         }
         match PairMemory::open(&file) {
             Ok(Some(memory)) => {
-                Greeted::Accepted(Box::new(memory), (self.process(&hello), self.credentials.process))
+                let number = self.credentials.process;
+                let process = socket::process(self.socket.as_fd(), number);
+                let is_gone = matches!(process, Process::Gone);
+                let process = (checked(process, number, &hello), number);
+                Greeted::Accepted(Box::new(Newcomer { memory, process, is_gone }))
             }
             Ok(None) => Greeted::Refused(Refusal::Memory),
             Err(_) => Greeted::Refused(Refusal::Resources),
         }
     }
+}
 
-    /// The process that has connected. Without it only the connection tells that it is gone, which a forked child may keep.
-    fn process(&self, hello: &Hello) -> Option<OwnedFd> {
-        let number = self.credentials.process;
-        let (process, is_certain) = socket::process(self.socket.as_fd(), number).ok()?;
+/// The process that has connected, if it is certain. Without it only the connection tells that it is gone, which a forked child may keep.
+fn checked(process: Process, number: u32, hello: &Hello) -> Option<OwnedFd> {
+    match process {
+        Process::Is(process) => Some(process),
         // One that lies only keeps others from noticing that itself has ended.
-        (is_certain || process::start_time(number) == Some(hello.started)).then_some(process)
+        Process::MayBe(process) => (process::start_time(number) == Some(hello.started)).then_some(process),
+        Process::Gone | Process::Unknown => None,
     }
 }

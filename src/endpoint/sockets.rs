@@ -9,7 +9,7 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::hello::{PACKET, Packet};
 use crate::endpoint::key::Key;
 use crate::endpoint::link::Stage;
-use crate::endpoint::listener::{Accepted, Greeted, Greeting, Listener, end, refuse};
+use crate::endpoint::listener::{Accepted, Greeted, Greeting, Listener, Newcomer, end, refuse};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::sys::socket;
@@ -70,12 +70,17 @@ impl State {
             Greeted::NotYet => {}
             Greeted::Gone => socket::close(self.remove_greeting(index).socket),
             Greeted::Refused(why) => refuse(self.remove_greeting(index).socket, why),
-            Greeted::Accepted(memory, process) => {
+            Greeted::Accepted(newcomer) => {
+                let Newcomer { memory, process, is_gone } = *newcomer;
                 let socket = self.remove_greeting(index).socket;
                 // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
                 let _ = socket::send(socket.as_raw_fd(), &Packet::Accepted.encode());
                 // Without room in the set of descriptors the connection is closed.
-                let _ = self.add(Stage::Open, socket, process, *memory);
+                let added = self.add(Stage::Open, socket, process, memory);
+                // A forked child of its may keep the connection.
+                if is_gone && let Ok(peer) = added {
+                    self.end(peer, Ended::Died);
+                }
             }
         }
     }

@@ -293,17 +293,34 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     Ok(Credentials { process: u32::try_from(credentials.pid).unwrap_or(0), user: credentials.uid })
 }
 
-/// A descriptor of that process, and whether it is certainly of that one: kernels before 6.5 know only the one that has its
-/// number now.
-pub(crate) fn process(socket: BorrowedFd<'_>, number: u32) -> io::Result<(OwnedFd, bool)> {
+/// The process at the other end.
+pub(crate) enum Process {
+    Is(OwnedFd),
+    /// It, or another one that has its number now: kernels before 6.5 know no more, and before 6.16 of one that has ended and was waited for.
+    MayBe(OwnedFd),
+    /// It has ended, and was waited for: none has its number.
+    Gone,
+    /// The system does not tell.
+    Unknown,
+}
+
+/// The process at the other end, of this number.
+pub(crate) fn process(socket: BorrowedFd<'_>, number: u32) -> Process {
     let mut descriptor = MaybeUninit::<RawFd>::zeroed();
     if option(socket, libc::SO_PEERPIDFD, &mut descriptor).is_ok() {
         // SAFETY: I7: an integer, which was zero before the call.
-        return Ok((owned(unsafe { descriptor.assume_init() })?, true));
+        return owned(unsafe { descriptor.assume_init() }).map_or(Process::Unknown, Process::Is);
     }
     // SAFETY: I7: touches no memory.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
-    if descriptor < 0 { Err(io::Error::last_os_error()) } else { Ok((owned(descriptor as RawFd)?, false)) }
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+    if opened >= 0 {
+        return owned(opened as RawFd).map_or(Process::Unknown, Process::MayBe);
+    }
+    // One of another PID namespace has the number 0 here, which is another error.
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::ESRCH) => Process::Gone,
+        _ => Process::Unknown,
+    }
 }
 
 fn option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut MaybeUninit<T>) -> io::Result<()> {
@@ -351,7 +368,7 @@ mod tests {
         let own = Credentials { process: std::process::id(), user: crate::sys::process::user() };
         assert_eq!(credentials(server.as_fd()).unwrap(), own);
         assert_eq!(credentials(client.as_fd()).unwrap(), own);
-        assert!(process(server.as_fd(), own.process).is_ok());
+        assert!(matches!(process(server.as_fd(), own.process), Process::Is(_) | Process::MayBe(_)));
 
         send_with(client.as_fd(), b"hello", listener.as_fd()).unwrap();
         send(client.as_raw_fd(), b"again").unwrap();

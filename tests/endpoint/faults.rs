@@ -1,16 +1,23 @@
 //! Cases 42 to 45, 50 and 51: processes that are killed, stop, fork or call exec.
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Access, Address, Ended, Endpoint, EndpointError, Event, Handle};
 use libtest_mimic::Completion;
+use nix::libc;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pause};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
 
 use super::child::{self, Child};
 use super::messages::{calls, pattern, start_echo};
@@ -22,6 +29,8 @@ pub(super) const TESTS: &[Test] = &[
     ("case_44_a_server_that_was_killed", server_killed),
     ("case_45_a_restarted_server_does_not_know_the_peer", restarted),
     ("case_50_a_forked_child_keeps_the_connection", forked_child),
+    ("case_50_a_forked_child_does_not_hide_that_its_parent_died_before_it_was_accepted", reaped_before),
+    ("case_50_a_forked_child_does_not_hide_that_who_listened_has_died", listener_reaped),
     ("case_50_a_forked_child_does_not_hide_that_its_parent_has_left", || leaves_a_child(DROPS)),
     ("case_50_a_forked_child_does_not_hide_that_its_parent_has_disconnected", || leaves_a_child(DISCONNECTS)),
     ("case_51_a_peer_calls_exec", exec),
@@ -35,6 +44,7 @@ pub(super) const ROLES: &[Role] = &[
     ("calls", calls_until_killed),
     ("sends", sends),
     ("forks and ends", forks_and_ends),
+    ("listens and forks", listens_and_forks),
     ("execs", execs),
     ("fails in a child", fails_in_a_child),
     ("shares in a child", shares_in_a_child),
@@ -207,6 +217,78 @@ fn forks_and_ends(args: &[String]) -> Result<()> {
             }
         }
     }
+}
+
+/// To this thread the system does not say who is at the other end of a socket that was waited for: as kernels from 6.5 to 6.15.
+fn knows_nobody_that_was_waited_for() -> Result<()> {
+    let asks = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::SO_PEERPIDFD as u64)?;
+    let rules = BTreeMap::from([(libc::SYS_getsockopt, vec![SeccompRule::new(vec![asks])?])]);
+    let refuse = SeccompAction::Errno(libc::EINVAL as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
+    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
+}
+
+/// In a thread of its own, on this system and on an older one.
+fn on_both(test: impl Fn() -> Result<()> + Copy + Send + 'static) -> Result<Completion> {
+    for is_older in [false, true] {
+        let run =
+            move || if is_older { knows_nobody_that_was_waited_for().and_then(|()| test()) } else { test() };
+        thread::spawn(run).join().ok().context("no panic")?.with_context(|| format!("older: {is_older}"))?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn reaped_before() -> Result<Completion> {
+    on_both(|| {
+        let mut server = Endpoint::listen(&unique())?;
+        let name = server.address().context("it listens")?.name().to_owned();
+        let mut client = Child::start("forks and ends", &[&name])?;
+        let grandchild = Pid::from_raw(client.line()?.parse()?);
+        client.kill()?;
+        let ended = end_of(&mut server);
+        // It has lived on all the time.
+        nix::sys::signal::kill(grandchild, Signal::SIGKILL)?;
+        let (ended, before) = ended?;
+        ensure!(ended == Ended::Died && before.len() == 2, "{ended:?} after {before:?}");
+        Ok(())
+    })
+}
+
+fn listens_and_forks(args: &[String]) -> Result<()> {
+    let _server = Endpoint::listen(&args[0])?;
+    // SAFETY: the child only waits for the end.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => {
+            child::say(&child.to_string())?;
+            loop {
+                pause();
+            }
+        }
+        ForkResult::Child => {
+            // If the test fails, it does not live for ever.
+            nix::unistd::alarm::set(60);
+            loop {
+                pause();
+            }
+        }
+    }
+}
+
+/// The child keeps its name, at which nobody is accepted any more.
+fn listener_reaped() -> Result<Completion> {
+    on_both(|| {
+        let name = unique();
+        let mut server = Child::start("listens and forks", &[&name])?;
+        let grandchild = Pid::from_raw(server.line()?.parse()?);
+        server.kill()?;
+        let mut client = Endpoint::client()?;
+        let ended =
+            client.connect(&Address::local(&name)?).map_err(Into::into).and_then(|_| end_of(&mut client));
+        nix::sys::signal::kill(grandchild, Signal::SIGKILL)?;
+        let (ended, before) = ended?;
+        ensure!(ended == Ended::Died && before.is_empty(), "{ended:?} after {before:?}");
+        Ok(())
+    })
 }
 
 fn leaves_a_child(how: &str) -> Result<Completion> {
