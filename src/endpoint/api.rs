@@ -149,14 +149,15 @@ impl Endpoint {
     pub(super) fn block<R>(
         &mut self,
         operation: &'static str,
+        peer: Option<Peer>,
         attempt: impl FnMut(&mut State) -> Result<Option<R>, EndpointError>,
     ) -> Result<R, EndpointError> {
         let found = self.state.block(self.timeout, attempt)?;
-        found.ok_or_else(|| self.timed_out(operation))
+        found.ok_or_else(|| self.timed_out(operation, peer))
     }
 
-    pub(super) fn timed_out(&self, operation: &'static str) -> EndpointError {
-        EndpointError::TimedOut { operation, timeout: self.timeout.unwrap_or_default() }
+    pub(super) fn timed_out(&self, operation: &'static str, peer: Option<Peer>) -> EndpointError {
+        EndpointError::TimedOut { operation, peer, timeout: self.timeout.unwrap_or_default() }
     }
 }
 

@@ -10,6 +10,7 @@ pub trait EndpointRequest: sealed::Advance {}
 
 pub(crate) mod sealed {
     use crate::endpoint::error::EndpointError;
+    use crate::endpoint::peer::Peer;
     use crate::endpoint::state::State;
 
     /// What has come of a step.
@@ -33,6 +34,9 @@ pub(crate) mod sealed {
 
         /// Whether `wait_any` has named it.
         fn reported(&mut self) -> &mut bool;
+
+        /// Whom it concerns.
+        fn peer(&self) -> Peer;
     }
 }
 
@@ -65,7 +69,10 @@ impl Endpoint {
     pub fn wait_for<R: EndpointRequest>(&mut self, request: &mut R) -> Result<usize, EndpointError> {
         loop {
             // Each step is waited for anew.
-            self.block("wait_for", |state| Ok((request.advance(state)? != Advanced::Waits).then_some(())))?;
+            let peer = Some(request.peer());
+            self.block("wait_for", peer, |state| {
+                Ok((request.advance(state)? != Advanced::Waits).then_some(()))
+            })?;
             if let Some(bytes) = request.result()? {
                 return Ok(bytes);
             }
@@ -84,7 +91,7 @@ impl Endpoint {
         }
         loop {
             // Some: one has ended, at this place; or one of them has gone on.
-            let ended = self.block("wait_any", |state| advance_any(state, requests))?;
+            let ended = self.block("wait_any", None, |state| advance_any(state, requests))?;
             if let Some(place) = ended {
                 *requests[place].reported() = true;
                 return Ok(Some(place));

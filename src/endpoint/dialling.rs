@@ -43,7 +43,7 @@ pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Diall
     let socket = socket::connect(&address.socket_name(), timeout).map_err(|source| match source.kind() {
         io::ErrorKind::ConnectionRefused => EndpointError::NobodyListens { name: name() },
         io::ErrorKind::WouldBlock => {
-            EndpointError::TimedOut { operation: CONNECT, timeout: timeout.unwrap_or_default() }
+            EndpointError::TimedOut { operation: CONNECT, peer: None, timeout: timeout.unwrap_or_default() }
         }
         _ => system(CONNECT, "the connection")(source),
     })?;
@@ -69,7 +69,7 @@ pub(crate) async fn dial_again(address: &Address, timeout: Option<Duration>) -> 
         }
         let left = timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
         if let (Some(timeout), Some(Duration::ZERO)) = (timeout, left) {
-            return Err(EndpointError::TimedOut { operation: CONNECT, timeout });
+            return Err(EndpointError::TimedOut { operation: CONNECT, peer: None, timeout });
         }
         tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
         pause = (2 * pause).min(LONGEST_PAUSE);

@@ -142,13 +142,19 @@ pub enum EndpointError {
     ForeignRegistration,
 
     /// The memory is shorter. Nothing was read or written.
-    #[error("bytes {offset} to {offset} + {bytes} of shared memory were asked for, and it has {len}")]
+    #[error(
+        "bytes {offset} to {offset} + {bytes} of the memory of {peer} were asked for, and {}",
+        what_there_is(*offset, *bytes, *len)
+    )]
     OutOfBounds {
+        /// The peer.
+        peer: Peer,
         /// Where the access begins, in bytes.
         offset: u64,
         /// Its length, in bytes.
         bytes: u64,
-        /// The length of the memory, in bytes.
+        /// The length of the memory by its handle, in bytes. Where the access ends within it, the handle was changed on its way, and the peer has
+        /// refused the access.
         len: u64,
     },
 
@@ -177,10 +183,12 @@ pub enum EndpointError {
     ForeignRequest,
 
     /// What was waited for has not happened in time. Calls can go on.
-    #[error("{operation}: nothing has come of it within {timeout:?}")]
+    #[error("{operation}{}: nothing has come of it within {timeout:?}", with(*peer))]
     TimedOut {
         /// The call.
         operation: &'static str,
+        /// The peer that was waited for; `None` if it was not one alone, or is none yet.
+        peer: Option<Peer>,
         /// The time-out.
         timeout: Duration,
     },
@@ -216,6 +224,19 @@ pub enum EndpointError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// Why an access is out of bounds.
+fn what_there_is(offset: u64, bytes: u64, len: u64) -> String {
+    if offset.checked_add(bytes).is_some_and(|end| end <= len) {
+        format!("it is shorter than its handle says ({len}): pass on what Handle::to_bytes returns")
+    } else {
+        format!("it has {len}")
+    }
+}
+
+fn with(peer: Option<Peer>) -> String {
+    peer.map_or_else(String::new, |peer| format!(" with {peer}"))
 }
 
 /// For `map_err`: the system has refused `what`.

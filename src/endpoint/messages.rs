@@ -112,7 +112,9 @@ impl Endpoint {
         tag: u64,
         data: &[u8],
     ) -> Result<(), EndpointError> {
-        self.block(operation, |state| Ok(state.links.find_open(to)?.send::<EXPECTS>(tag, data).then_some(())))
+        self.block(operation, Some(to), |state| {
+            Ok(state.links.find_open(to)?.send::<EXPECTS>(tag, data).then_some(()))
+        })
     }
 
     /// Receives the next message that was sent as unexpected, from whichever peer; waits for it. It is found behind expected ones of its sender
@@ -128,7 +130,7 @@ impl Endpoint {
         }
         let found =
             self.state.block_polling(self.timeout, |state, polls| poll_for_unexpected(state, polls, buffer))?;
-        found.ok_or_else(|| self.timed_out("recv_unexpected"))
+        found.ok_or_else(|| self.timed_out("recv_unexpected", None))
     }
 
     /// The same without waiting. `None`: there is none, but for a message of a peer that was asleep, which a later call finds: see
@@ -162,7 +164,7 @@ impl Endpoint {
         let found = self
             .state
             .block_polling(self.timeout, |state, polls| poll_for_expected(state, polls, (from, tag), buffer))?;
-        found.ok_or_else(|| self.timed_out("recv_expected"))
+        found.ok_or_else(|| self.timed_out("recv_expected", Some(from)))
     }
 
     /// The same without waiting. `None`: it has not come yet, or a later call finds it, as by

@@ -179,6 +179,10 @@ impl<B: AsMut<[u8]>> Advance for RecvRequest<B> {
     fn reported(&mut self) -> &mut bool {
         &mut self.reported
     }
+
+    fn peer(&self) -> Peer {
+        self.from
+    }
 }
 
 impl Endpoint {

@@ -102,7 +102,7 @@ impl Requests {
         // A handle may say more than there is.
         let most = handle.len.min(FARTHEST);
         if offset.checked_add(len as u64).is_none_or(|end| end > most) {
-            return Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len });
+            return Err(EndpointError::OutOfBounds { peer, offset, bytes: len as u64, len: handle.len });
         }
         let (under_way, missing) = Default::default();
         Ok(Requests { transfer, way: Way::Direct, asked: 0, under_way, missing })
@@ -333,7 +333,9 @@ impl Transfer {
         let Transfer { peer, handle, offset, len } = *self;
         match status {
             Status::Done => Ok(()),
-            Status::Bounds => Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len }),
+            Status::Bounds => {
+                Err(EndpointError::OutOfBounds { peer, offset, bytes: len as u64, len: handle.len })
+            }
             Status::NotWritable => Err(EndpointError::NotWritable { peer }),
             Status::Unknown | Status::Refused | Status::Busy | Status::Fault => {
                 Err(EndpointError::NotShared { peer })

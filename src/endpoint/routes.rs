@@ -60,7 +60,7 @@ impl Endpoint {
             Ok(peer) => peer,
             Err(error) => return remote_unless_own(address, error),
         };
-        match self.block("route", |state| is_accepted(state, peer)) {
+        match self.block("route", None, |state| is_accepted(state, peer)) {
             Ok(()) => Ok(Route::Local(peer)),
             Err(error) => {
                 self.state.give_up(peer);

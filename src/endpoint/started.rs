@@ -72,7 +72,9 @@ impl<T: Steps> Started<T> {
                 return Ok(Advanced::Moved);
             }
             Ok(Some(Moved::All)) => End::Done,
-            Err(EndpointError::OutOfBounds { offset, bytes, len }) => End::OutOfBounds { offset, bytes, len },
+            Err(EndpointError::OutOfBounds { offset, bytes, len, .. }) => {
+                End::OutOfBounds { offset, bytes, len }
+            }
             Err(EndpointError::NotShared { .. }) => End::NotShared,
             Err(EndpointError::NotWritable { .. }) => End::NotWritable,
             Err(EndpointError::Fault { bytes, .. }) => End::Fault { bytes },
@@ -92,7 +94,7 @@ impl<T: Steps> Started<T> {
             None => Ok(None),
             Some(End::Done) => Ok(Some(self.len)),
             Some(End::OutOfBounds { offset, bytes, len }) => {
-                Err(EndpointError::OutOfBounds { offset, bytes, len })
+                Err(EndpointError::OutOfBounds { peer, offset, bytes, len })
             }
             Some(End::NotShared) => Err(EndpointError::NotShared { peer }),
             Some(End::NotWritable) => Err(EndpointError::NotWritable { peer }),
@@ -215,6 +217,10 @@ impl<B: AsMut<[u8]>> Advance for GetRequest<B> {
     fn reported(&mut self) -> &mut bool {
         &mut self.0.reported
     }
+
+    fn peer(&self) -> Peer {
+        self.0.peer
+    }
 }
 
 impl<B: AsRef<[u8]> + Send + Sync + 'static> Advance for PutRequest<B> {
@@ -228,6 +234,10 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Advance for PutRequest<B> {
 
     fn reported(&mut self) -> &mut bool {
         &mut self.0.reported
+    }
+
+    fn peer(&self) -> Peer {
+        self.0.peer
     }
 }
 

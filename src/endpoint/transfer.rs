@@ -38,7 +38,7 @@ impl Endpoint {
             return Ok(());
         }
         let mut targets: Vec<&mut [u8]> = targets.iter_mut().map(|target| &mut target[..]).collect();
-        let result = self.go_through("get", |state, polls| get.step(state, &mut targets, polls));
+        let result = self.go_through("get", from, |state, polls| get.step(state, &mut targets, polls));
         get.requests.abandon(&mut self.state, None);
         result
     }
@@ -64,7 +64,7 @@ impl Endpoint {
             return Ok(());
         }
         let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
-        let result = self.go_through("put", |state, _| put.step(state, &data));
+        let result = self.go_through("put", to, |state, _| put.step(state, &data));
         put.requests.abandon(&mut self.state, None);
         result
     }
@@ -73,11 +73,12 @@ impl Endpoint {
     fn go_through(
         &mut self,
         operation: &'static str,
+        peer: Peer,
         mut step: impl FnMut(&mut State, bool) -> Result<Option<Moved>, EndpointError>,
     ) -> Result<(), EndpointError> {
         loop {
             let moved = self.state.block_knowing(self.timeout, &mut step)?;
-            if moved.ok_or_else(|| self.timed_out(operation))? == Moved::All {
+            if moved.ok_or_else(|| self.timed_out(operation, Some(peer)))? == Moved::All {
                 return Ok(());
             }
         }

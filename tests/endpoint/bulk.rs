@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use intranode::{Access, Address, Endpoint, EndpointError, Handle, Peer};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal;
@@ -110,7 +110,10 @@ fn shorter() -> Result<Completion> {
         client.own.put(client.owner, &handle, 0, &[IoSlice::new(&pattern(7, len))])?;
     }
     let error = client.own.get(client.owner, &shorter, 1, &mut [IoSliceMut::new(&mut [0; 100_000])]);
-    ensure!(matches!(error, Err(EndpointError::OutOfBounds { len: 100_000, .. })), "{error:?}");
+    let Err(error @ EndpointError::OutOfBounds { len: 100_000, .. }) = error else { bail!("{error:?}") };
+    let said =
+        format!("bytes 1 to 1 + 100000 of the memory of {} were asked for, and it has 100000", client.owner);
+    ensure!(error.to_string() == said, "{error}");
     client.gets(&handle, 0, &[300_000])?;
     Ok(Completion::Completed)
 }
@@ -145,8 +148,12 @@ fn says_more(refuses: &[&str], len: usize, count: usize, all: usize, got: usize)
     ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{len}, {count}, {all}: {error:?}");
     ensure!(target.iter().all(|byte| *byte == 0xAB), "{len}, {count}, {all}, {got}: something was read");
     let mut get = client.own.start_get(client.owner, &longer, 0, vec![target])?;
-    let error = client.own.wait_for(&mut get);
-    ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{len}, {count}, {all}: {error:?}");
+    let Err(error @ EndpointError::OutOfBounds { .. }) = client.own.wait_for(&mut get) else {
+        bail!("{len}, {count}, {all}");
+    };
+    let (owner, says) = (client.owner, "it is shorter than its handle says (1073741824)");
+    let said = format!("bytes 0 to 0 + {all} of the memory of {owner} were asked for, and {says}");
+    ensure!(error.to_string().starts_with(&said), "{error}");
     let target = get.into_buffers().concat();
     ensure!(target.iter().all(|byte| *byte == 0xAB), "{len}, {count}, {all}, {got}: something was read");
     let error = client.own.put(client.owner, &longer, 0, &[IoSlice::new(&target)]);

@@ -1,7 +1,7 @@
 //! Cases 42 to 45, 50 and 51: processes that are killed, stop, fork or call exec.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
@@ -384,14 +384,29 @@ fn frozen() -> Result<Completion> {
     client.recv_expected(peer, 1, &mut [0; 5])?;
     server.signal(Signal::SIGSTOP)?;
     client.send_unexpected(peer, 2, b"again")?;
-    let error = client.recv_expected(peer, 2, &mut [0; 5]);
-    ensure!(matches!(error, Err(EndpointError::TimedOut { operation: "recv_expected", .. })), "{error:?}");
+    let names_it = |error: &EndpointError, call: &str| {
+        let is_named = matches!(error, EndpointError::TimedOut { operation, peer: Some(named), .. } if *operation == call && *named == peer);
+        ensure!(
+            is_named && error.to_string().starts_with(&format!("{call} with {peer}: ")),
+            "{error}: {error:?}"
+        );
+        Ok(())
+    };
+    names_it(&client.recv_expected(peer, 2, &mut [0; 5]).unwrap_err(), "recv_expected")?;
+    let mut receive = client.start_recv_expected(peer, 4, [0; 5])?;
+    names_it(&client.wait_for(&mut receive).unwrap_err(), "wait_for")?;
+    let error = client.recv_unexpected(&mut []).unwrap_err();
+    ensure!(error.to_string().starts_with("recv_unexpected: "), "{error}");
+    let shared = client.share(vec![vec![0; 5].into()], Access::ReadWrite);
+    let error = client.get(peer, &shared.handle(), 0, &mut [IoSliceMut::new(&mut [0; 5])]).unwrap_err();
+    names_it(&error, "get")?;
+    names_it(&client.put(peer, &shared.handle(), 0, &[IoSlice::new(&[0; 5])]).unwrap_err(), "put")?;
     let error = loop {
         if let Err(error) = client.send_unexpected(peer, 3, &[0; 4096]) {
             break error;
         }
     };
-    ensure!(matches!(error, EndpointError::TimedOut { operation: "send_unexpected", .. }), "{error:?}");
+    names_it(&error, "send_unexpected")?;
     server.signal(Signal::SIGCONT)?;
     ensure!(client.recv_expected(peer, 2, &mut [0; 5])? == 5, "calls go on");
     Ok(Completion::Completed)
