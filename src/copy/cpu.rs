@@ -71,6 +71,9 @@ fn known() -> u8 {
 thread_local! {
     /// What a test wants this thread to take the processor for.
     pub(crate) static TAKEN_FOR_INTEL: std::cell::Cell<Option<bool>> = const { std::cell::Cell::new(None) };
+
+    /// Whether a test wants this thread to take the processor for one without fast string instructions.
+    pub(crate) static TAKEN_FOR_SLOW: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Whether it is one of Intel's.
@@ -88,8 +91,8 @@ pub(crate) fn is_intel() -> bool {
 #[inline]
 pub(crate) fn has_strings() -> bool {
     #[cfg(test)]
-    if TAKEN_FOR_INTEL.get() == Some(true) {
-        return true;
+    if TAKEN_FOR_INTEL.get() == Some(true) || TAKEN_FOR_SLOW.get() {
+        return !TAKEN_FOR_SLOW.get();
     }
     known() & STRINGS != 0
 }

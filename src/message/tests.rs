@@ -1,14 +1,18 @@
-//! What is prefetched for write is what is written next; and what is complete at the deadline is no time-out.
+//! What is prefetched for write is what is written next, and a reply lies where it is to; what is complete at the deadline is no time-out, and who closes
+//! because all has ended has not left.
 
 use std::ops::Range;
+use std::sync::Barrier;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::copy::cpu::TAKEN_FOR_INTEL;
+use crate::copy::cpu::{TAKEN_FOR_INTEL, TAKEN_FOR_SLOW};
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::Envelope;
 use crate::message::request::{Request, sealed};
 use crate::message::state::{State, Wait};
+use crate::protocol::{Cause, CauseKind};
 use crate::segment::observed;
 use crate::tuning::{MESSAGE_EAGER_BYTES, MESSAGE_PREFETCH_BYTES, MESSAGE_ROTATES_FROM_BYTES_ON_INTEL};
 
@@ -108,5 +112,56 @@ fn what_is_complete_at_the_deadline_is_no_time_out() -> Result<(), Error> {
         messages.wait(&mut CompleteLate { progress: Default::default(), reported: false })
     })?;
     assert!(matches!(results[0], Ok(Envelope { tag: 5, .. })), "{results:?}");
+    Ok(())
+}
+
+/// On every processor. Each message is there before it is received: one that does not come soon may be answered in other buffers.
+#[test]
+fn a_reply_lies_in_the_buffers_of_what_it_answers() {
+    const BYTES: usize = 4096;
+    let turn = Barrier::new(2);
+    let kept = crate::threads(2, |comm| {
+        TAKEN_FOR_SLOW.set(true);
+        let (rank, mut messages, mut received) = (comm.rank(), comm.messages()?, vec![0; BYTES]);
+        let (mut kept, mut is_wrong) = (Vec::new(), false);
+        for message in 0..8 {
+            if message % 2 == rank {
+                messages.send(&vec![message as u8; BYTES], 1 - rank, 0)?;
+                is_wrong |= messages.state.peers[1 - rank].outgoing.kept.is_some();
+            }
+            turn.wait();
+            if message % 2 != rank {
+                messages.recv(&mut received, 1 - rank, 0)?;
+                is_wrong |= received != vec![message as u8; BYTES];
+                kept.push(messages.state.peers[1 - rank].outgoing.kept.map(|kept| kept.returned));
+            }
+        }
+        // Other data, or buffers that are kept although the reply was sent. Said behind the last turn, for which the other rank waits.
+        assert!(!is_wrong, "rank {rank}");
+        Ok::<_, Error>(kept)
+    });
+    let kept: Vec<_> = kept.expect("threads").into_iter().map(|kept| kept.expect("messages")).collect();
+    // All in the buffers of the second message: rank 0 has them from the other channel each time, and rank 1 has them back.
+    assert_eq!(kept, [vec![Some(true); 4], vec![None, Some(false), Some(false), Some(false)]]);
+}
+
+/// It has seen the end of the communicator before this rank's bell says so.
+#[test]
+fn who_has_closed_because_of_the_end_has_not_left() -> Result<(), Error> {
+    let turn = Barrier::new(2);
+    let results = crate::threads(2, |comm| {
+        let (rank, mut messages) = (comm.rank(), comm.messages()?);
+        comm.barrier()?;
+        if rank == 1 {
+            // As another rank that ends it, and was not at the bells yet.
+            let cause = Cause { kind: CauseKind::Aborted, rank: 1, detail: 7 };
+            messages.core.rank_state.mapped.segment().cause.store(cause.pack(), Relaxed);
+            messages.core.close();
+        }
+        let received = if rank == 0 { messages.recv(&mut [0_u8], 1, 0).map(drop) } else { Ok(()) };
+        turn.wait();
+        received
+    })?;
+    assert!(matches!(results[0], Err(Error::Aborted { rank: 1, code: 7, .. })), "{results:?}");
     Ok(())
 }
