@@ -554,6 +554,10 @@ pub(crate) const NAP: Duration = Duration::from_millis(10);
 /// does so all the time. Ranks that are threads sleep on words without a time-out, and so until the next `THREADS_TICK`.
 pub(crate) const PROGRESS_NAP: Duration = Duration::from_millis(1);
 
+/// For how long such a rank looks for the next round of the call, when one has come, before it sleeps. An estimate of what a rank
+/// that waits for that round needs to wake up and to answer.
+pub(crate) const PROGRESS_PATIENCE: Duration = Duration::from_micros(100);
+
 /// With pthread waits, the longest sleep before the word is read again: a wake-up may be lost to a rank that is killed
 /// while it holds the mutex.
 pub(crate) const PTHREAD_MAX_SLEEP: Duration = Duration::from_millis(10);

@@ -10,7 +10,7 @@ use crate::protocol::started::Steps;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::rank::started::{Advance, AnySteps, Queue, SharedCall, StartedCall, lock};
 use crate::segment::platform::ShmPlatform;
-use crate::sys::wait::progress::{self, GoOn};
+use crate::sys::wait::progress::{self, GoOn, Step};
 
 impl OpenCall<'_> {
     /// Completes all calls that were started.
@@ -130,13 +130,16 @@ impl RankState {
 }
 
 impl GoOn for RankState {
-    fn go_on(&self) -> bool {
+    fn go_on(&self) -> Step {
         if self.mapped.forked() {
-            return false;
+            return Step { left: false, advanced: false };
         }
         // Another thread goes on with them, or waits for them, perhaps this one further up; or has panicked there.
-        let Ok(mut queue) = self.started.try_lock() else { return !self.started.is_poisoned() };
+        let Ok(mut queue) = self.started.try_lock() else {
+            return Step { left: !self.started.is_poisoned(), advanced: false };
+        };
+        let before = (queue.completed, queue.calls.len());
         self.advance_queue(&mut queue, || Advance::Aside);
-        !queue.calls.is_empty()
+        Step { left: !queue.calls.is_empty(), advanced: (queue.completed, queue.calls.len()) != before }
     }
 }

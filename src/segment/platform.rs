@@ -283,10 +283,13 @@ unsafe impl Platform for ShmPlatform {
     ) -> Result<(), Expired> {
         // A signal may be handled by another thread, and ends no sleep then.
         let mut until = if self.hooks.interrupt.is_some() { self.nap(deadline) } else { *deadline };
-        progress::go_on();
         if progress::any() {
             let soon = Moment::after(PROGRESS_NAP);
-            until = Some(until.map_or(soon, |until| until.min(soon)));
+            // Relaxed: the caller loads it again.
+            progress::go_on_while(|| word.load(Ordering::Relaxed) == expected && !soon.has_passed());
+            if progress::any() {
+                until = Some(until.map_or(soon, |until| until.min(soon)));
+            }
         }
         let sleep = || self.sleep(word, expected, until);
         let slept = match self.recorder {

@@ -5,11 +5,24 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
+use std::thread;
+
+use super::clock::Moment;
+use crate::tuning::PROGRESS_PATIENCE;
 
 /// A rank that may have started calls.
 pub(crate) trait GoOn {
-    /// Goes on with them as far as that takes no waiting. Whether any is left.
-    fn go_on(&self) -> bool;
+    /// Goes on with them as far as that takes no waiting.
+    fn go_on(&self) -> Step;
+}
+
+/// What came of going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Whether any call is left.
+    pub(crate) left: bool,
+    /// Whether a round or a call was completed.
+    pub(crate) advanced: bool,
 }
 
 std::thread_local! {
@@ -44,13 +57,40 @@ pub(crate) fn go_on() {
     }
 }
 
+/// The same before a sleep, for as long as rounds come one soon after the other and `is_idle`: whoever waits for them in a call answers
+/// at once, and a call may have thousands.
 #[cold]
-fn go_on_with_all() {
+pub(crate) fn go_on_while(is_idle: impl Fn() -> bool) {
+    if !go_on_with_all() {
+        return;
+    }
+    let mut until = Moment::after(PROGRESS_PATIENCE);
+    while any() && is_idle() {
+        if go_on_with_all() {
+            until = Moment::after(PROGRESS_PATIENCE);
+        } else if until.has_passed() {
+            return;
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Whether anything came of it.
+#[cold]
+fn go_on_with_all() -> bool {
     // Taken out, so that nothing is borrowed while others' code runs.
-    let Ok(mut started) = STARTED.try_with(RefCell::take) else { return };
-    started.retain(|rank| rank.upgrade().is_some_and(|rank| rank.go_on()));
+    let Ok(mut started) = STARTED.try_with(RefCell::take) else { return false };
+    let mut advanced = false;
+    started.retain(|rank| {
+        let Some(rank) = rank.upgrade() else { return false };
+        let step = rank.go_on();
+        advanced |= step.advanced;
+        step.left
+    });
     ANY.set(!started.is_empty());
     let _ = STARTED.try_with(|left| left.replace(started));
+    advanced
 }
 
 #[cfg(test)]
@@ -60,21 +100,25 @@ mod tests {
 
     use super::*;
 
-    #[derive(Default)]
     struct Counter {
         left: AtomicUsize,
         asked: AtomicUsize,
+        /// How often something comes of it.
+        comes: usize,
     }
 
     impl GoOn for Counter {
-        fn go_on(&self) -> bool {
-            self.asked.fetch_add(1, Relaxed);
-            self.left.fetch_sub(1, Relaxed) > 1
+        fn go_on(&self) -> Step {
+            let asked = self.asked.fetch_add(1, Relaxed);
+            if asked >= self.comes {
+                return Step { left: true, advanced: false };
+            }
+            Step { left: self.left.fetch_sub(1, Relaxed) > 1, advanced: true }
         }
     }
 
     fn counter(left: usize) -> Arc<Counter> {
-        Arc::new(Counter { left: left.into(), ..Counter::default() })
+        Arc::new(Counter { left: left.into(), asked: 0.into(), comes: usize::MAX })
     }
 
     #[test]
@@ -91,6 +135,33 @@ mod tests {
         assert!(!any());
         go_on();
         assert_eq!((short.asked.load(Relaxed), long.asked.load(Relaxed)), (1, 3));
+    }
+
+    #[test]
+    fn rounds_that_come_at_once_take_no_sleep_each() {
+        let rank = counter(5_000);
+        add(&rank);
+        go_on_while(|| true);
+        assert!(!any());
+        assert_eq!(rank.asked.load(Relaxed), 5_000);
+    }
+
+    #[test]
+    fn a_rank_sleeps_where_no_round_comes_or_what_it_waits_for_is_there() {
+        let late = Arc::new(Counter { left: 3.into(), asked: 0.into(), comes: 0 });
+        add(&late);
+        go_on_while(|| true);
+        assert_eq!(late.asked.load(Relaxed), 1);
+        drop(late);
+        let rank = counter(10);
+        add(&rank);
+        go_on_while(|| rank.asked.load(Relaxed) < 4);
+        assert_eq!(rank.asked.load(Relaxed), 4);
+        let ends = Arc::new(Counter { left: 10.into(), asked: 0.into(), comes: 2 });
+        drop(rank);
+        add(&ends);
+        go_on_while(|| true);
+        assert!(any() && ends.asked.load(Relaxed) > 2);
     }
 
     #[test]
