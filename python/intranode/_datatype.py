@@ -126,9 +126,7 @@ class Datatype:
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """`count` blocks of `blocklength` elements, each `stride` elements after the one before."""
-        count, blocklength, stride = map(operator.index, (count, blocklength, stride))
-        _bytes(_counted(count) * _counted(blocklength) * self.size)
-        return self.Create_hvector(count, blocklength, stride * self.extent)
+        return self.Create_hvector(count, blocklength, operator.index(stride) * self.extent)
 
     def Create_hvector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """The same, with `stride` in bytes."""
