@@ -57,8 +57,8 @@ pub(crate) fn go_on() {
     }
 }
 
-/// The same before a sleep, for as long as rounds come one soon after the other and `is_idle`: whoever waits for them in a call answers
-/// at once, and a call may have thousands.
+/// The same before a sleep, for as long as rounds come one soon after the other and `is_idle`: a rank that waits for them in a call
+/// answers at once, and a call may have thousands.
 #[cold]
 pub(crate) fn go_on_while(is_idle: impl Fn() -> bool) {
     if !go_on_with_all() {
